@@ -2,12 +2,12 @@
 
 An attempt may be interrupted at any moment, and several attempts may run at once:
 
-1. ``founding.json`` marks the folder: files of an interrupted attempt are recognized, and no query starts there.
+1. ``founding.json`` marks the folder, so that files of an interrupted attempt are recognized and no query starts there.
 2. Data files have names that no other attempt uses. No attempt replaces or removes files of another one.
 3. The snapshot's metadata is created exclusively. An attempt that finds metadata of the same snapshot uses it.
-4. The log's first entry, ``Forked``, is created exclusively and decides which attempt wins. All that it refers to is
-   durable before. An attempt that lost removes only files that no other attempt can refer to.
-5. ``query.json`` makes it a location. Any attempt may write it, because its content follows from the log.
+4. The log's first entry, ``Forked``, is created exclusively and decides which attempt wins. All files that it refers to
+   are durable before. An attempt that lost removes only files that no other attempt can refer to.
+5. ``query.json`` makes the folder a location. Any attempt may write it, because its content follows from the log.
 6. Files of other attempts and the mark are removed.
 """
 
@@ -95,12 +95,12 @@ class LocationBootstrap:
     """One attempt to make a location.
 
     Args:
-        store: the location; it is empty or holds what other attempts have left.
-        first_file: the lowest data file number of this attempt; 0 where there is no other attempt.
+        store: the location. It is empty or holds files of other attempts.
+        first_file: the lowest data file number of this attempt; 0 if there is no other attempt.
 
     Attributes:
-        found: the snapshot that the location begins with, if an earlier attempt has already made the location. Nothing
-            must be written then.
+        found: the snapshot that the location begins with, if an earlier attempt has already made the location. The
+            caller must not write anything then.
     """
 
     def __init__(self, store: Store, first_file: int = 0, found: SnapshotMetadata | None = None) -> None:
@@ -110,7 +110,7 @@ class LocationBootstrap:
         self._published = False
 
     def with_free_number(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """Return the metadata under a checkpoint number that no other metadata of the location has."""
+        """Return the metadata under a checkpoint number that no other snapshot of the location has."""
         number = max(
             [metadata.checkpoint, *(1 + one for one in checkpoints_in_names(self.store.list(SNAPSHOTS_FOLDER)))]
         )
@@ -126,22 +126,22 @@ class LocationBootstrap:
     ) -> SnapshotMetadata:
         """Publish the snapshot and make the location. All data of the snapshot must be durable.
 
-        A query started there continues after the snapshot and commits none of its epochs.
+        A query that starts there continues after the snapshot and commits none of its epochs.
 
         Args:
             continues, planned: see ``Forked``.
 
         Returns:
-            The metadata in the location: another attempt may have written the same snapshot.
+            The metadata stored in the location. Another attempt may have written the same snapshot.
 
         Raises:
             CorruptSnapshot: a referenced section is missing or short.
-            LocationError: another process has made a location here, or is about to.
+            LocationError: another process has made a location here or is making one.
             OSError: the store is full or fails.
         """
         store = self.store
         if store.list(LOG_FOLDER):
-            raise _lost_error(store)  # The entries may be old, and their numbers may belong to a query by now.
+            raise _lost_error(store)  # The entries may be old, and a query may already use their numbers.
         ref, metadata = self.write_metadata(metadata)
         files = [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER) for path in store.list(folder)]
         used = {ref.path, *(section.path for section in sections_of(metadata))}
@@ -154,7 +154,7 @@ class LocationBootstrap:
             metadata.checkpoint,
             next_batch_after(metadata),
             *checkpoints_in_names(files),
-        ]  # epochs are numbered above all batch ids
+        ]  # Epochs are numbered above all batch ids.
         entry = Forked(metadata.query_id, record, 1 + max(ids), sinks, metadata.next_batch, continues, planned)
         try:
             SnapshotLog(store, lambda: secrets.token_hex(16)).append(entry)
@@ -166,8 +166,8 @@ class LocationBootstrap:
                     store.delete(ref.path)
                 raise _lost_error(store) from None
         _finish_bootstrap(store)
-        with suppress(OSError):  # Files that remain are found by a later garbage collection.
-            # Remove only files listed before the entry: after the entry a query may write files of its own.
+        with suppress(OSError):  # A later garbage collection removes the remaining files.
+            # Remove only files listed before the entry was written: a query may write its own files after that.
             store.delete_all([path for path in files if path not in used])
         return metadata
 
@@ -183,11 +183,11 @@ class LocationBootstrap:
     def write_metadata(self, metadata: SnapshotMetadata) -> tuple[MetadataRef, SnapshotMetadata]:
         """Write the snapshot's metadata and return the stored metadata, which another attempt may have written.
 
-        Raises: as ``complete``.
+        Raises errors as ``complete``.
         """
         catalog, path = Catalog(self.store), metadata_path(metadata.checkpoint)
         if not self.store.exists(path):
-            self._published = True  # Other attempts may refer to the metadata from here on.
+            self._published = True  # Other attempts may refer to the metadata from now on.
             try:
                 return catalog.write(metadata), metadata
             except CorruptSnapshot:
@@ -222,7 +222,7 @@ def bootstrap_location(location: str, access: StoreAccess | None = None) -> Iter
         access: access to an object store; None takes it from the environment.
 
     Raises:
-        LocationError: the folder holds files that no interrupted attempt left.
+        LocationError: the folder holds a location, or files that an interrupted attempt did not leave.
         OSError: the store is full or fails.
     """
     store = open_location(location, access, allow_incomplete=True)

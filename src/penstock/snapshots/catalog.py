@@ -34,7 +34,7 @@ from penstock.snapshots.store.store import MAX_READ_BYTES, Store
 FOLDER = "snapshots"
 NO_KNOWN_FILES: Mapping[str, Collection[str]] = MappingProxyType({})
 PORTABLE_FOLDER = "portable"
-"""Folder of the portable forms. Each one is a subfolder named like its snapshot."""
+"""Folder of the portable forms. Each portable form is a subfolder named like its snapshot."""
 
 
 def metadata_path(checkpoint: CheckpointId) -> str:
@@ -69,7 +69,7 @@ class ChosenSnapshot:
 
 
 class Catalog:
-    """Reads and writes the metadata of the snapshots in one location. The log decides which snapshots exist.
+    """Reader and writer of the metadata of the snapshots in one location. The log decides which snapshots exist.
 
     Args:
         store: the location.
@@ -82,12 +82,12 @@ class Catalog:
         self._files: dict[CheckpointId, frozenset[str]] = {}
 
     def write(self, metadata: SnapshotMetadata) -> MetadataRef:
-        """Check that everything referred to exists, then write ``metadata.json`` durably.
+        """Check that all referenced sections exist, then write ``metadata.json`` durably.
 
         Raises:
             CorruptSnapshot: a referenced section is missing or short, or the metadata contains impossible values.
-            LocationError: another file has this snapshot's name.
-            OSError: the store is full or fails; or the metadata is larger than any reader takes.
+            LocationError: a file of this name exists with other content.
+            OSError: the store is full or fails, or the metadata is larger than ``MAX_READ_BYTES``.
         """
         refs = dict.fromkeys(sections_of(metadata))
         sizes = sizes_of_files(self._store, refs)
@@ -106,11 +106,11 @@ class Catalog:
     def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
         """Check that every section belongs to this snapshot or to a snapshot of its lineage.
 
-        Files of an aborted checkpoint will be collected and may never have been durable. Snapshots outside of the
-        lineage are not read, because they may have been skipped as corrupt.
+        Files of an aborted checkpoint may never have been durable and will be removed by a garbage collection.
+        Snapshots outside the lineage are not read, because recovery may have skipped them as corrupt.
 
         Raises:
-            CorruptSnapshot: a section belongs to no such snapshot; its file is named.
+            CorruptSnapshot: a section belongs to no such snapshot. The message names its file.
         """
         slots = range(metadata.parallelism + 1)  # The last number is the driver's.
         own = {
@@ -128,8 +128,8 @@ class Catalog:
         """Return the verified metadata of an existing snapshot.
 
         Raises:
-            CorruptSnapshot: the file is missing or changed; it is named.
-            LocationError: the format belongs to a later release.
+            CorruptSnapshot: the file is missing or changed. The message names it.
+            LocationError: a later release wrote the format.
         """
         return checked_metadata(self._read_unchecked(record), record.metadata.path)
 
@@ -161,9 +161,9 @@ class Catalog:
         """Check that every section exists with its length; with ``checksums``, read and verify all bytes.
 
         Raises:
-            CorruptSnapshot: names the first section that is missing, short or changed.
+            CorruptSnapshot: a section is missing, short or changed. The message names the first one.
         """
-        # Many entries may refer to one section (carried ones of several channels): read it once.
+        # Several in-flight entries may refer to one section, so each section is read once.
         refs = dict.fromkeys(sections_of(metadata))
         sizes = {} if checksums else sizes_of_files(self._store, refs)
         for ref in refs:
@@ -186,7 +186,7 @@ class Catalog:
         return {path for files in read_in_parallel(self._store, self.referenced_files, list(records)) for path in files}
 
     def unreadable(self, records: Iterable[SnapshotRecord]) -> set[CheckpointId]:
-        """Return the snapshots whose metadata does not tell which files they need."""
+        """Return the snapshots whose metadata cannot be read, so that their data files are unknown."""
 
         def is_readable(record: SnapshotRecord) -> bool:
             try:
@@ -208,17 +208,17 @@ class Catalog:
         self._files.pop(checkpoint, None)
 
     def choose_newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> ChosenSnapshot:
-        """Return the newest whole snapshot of the lineage.
+        """Return the newest intact snapshot of the lineage.
 
-        A caller that does not own the log must read the log again after an error: the owner may have deleted the
-            snapshot.
+        A caller that does not own the log must refresh the log after an error and try again: the owner may have deleted
+        the snapshot.
 
         Args:
             checksums: verify every byte (see ``check``).
             allow_older: skip corrupt snapshots and use an older one. Output committed since then is produced again.
 
         Raises:
-            CorruptSnapshot: the newest (or, with ``allow_older``, every) snapshot is not whole.
+            CorruptSnapshot: the newest snapshot is not intact; with ``allow_older``, no snapshot is.
         """
         skipped: list[str] = []
         portable = ""
@@ -233,7 +233,7 @@ class Catalog:
                 if not allow_older:
                     break
                 continue
-            # Later snapshots will refer to these files even if this metadata is damaged later.
+            # Later snapshots may refer to these files even if this metadata is damaged later.
             self._files[record.checkpoint] = _files_of(metadata)
             return ChosenSnapshot(metadata, tuple(skipped))
         if not lineage:
@@ -277,13 +277,14 @@ def _decoded(data: bytes, path: str) -> SnapshotMetadata:
 
 
 def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int = 0) -> list[list[SubtaskManifest]]:
-    """Return what each slot restores: subtask manifests with all in-flight entries assigned to their consumers.
+    """Return what each slot restores: its subtask manifests, with every in-flight entry assigned to its consumer.
 
-    In-flight entries are in restore order: by layer, consumer side before producer side, list order. Messages of
-    epochs up to ``committed_epoch`` are left out.
+    In-flight entries are in restore order: by layer, then consumer side before producer side, then list order. Sink
+    messages of epochs up to ``committed_epoch`` are left out.
 
     Raises:
         LocationError: the snapshot was taken with another number of key groups.
+        CorruptSnapshot: in-flight rows belong to a subtask without a manifest.
     """
     if metadata.max_parallelism != graph.max_parallelism:
         raise LocationError(

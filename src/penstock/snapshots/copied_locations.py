@@ -26,11 +26,13 @@ def check_not_copied(
     access: StoreAccess | None = None,
     error: Callable[[str, str, str], LocationError] | None = None,
 ) -> None:
-    """Refuse a location that is a copy of another one that still exists. Nothing remains written.
+    """Refuse a location that is a copy of another location that still exists.
+
+    To compare the two locations, a temporary file is created in ``store`` and removed again.
 
     Args:
         store: the location of this start.
-        origin: path at which the query's location was; empty if it is not known.
+        origin: path at which the query's location was; empty if unknown.
         query_id: the query id stored at the location of this start.
         access: access to an object store.
         error: creates the error from the two locations and the query id; by default ``copied_location_error``.
@@ -49,7 +51,7 @@ def check_not_copied(
         ):
             return
     except (OSError, LocationError):
-        return  # the origin no longer exists, or cannot be read from here
+        return  # The origin no longer exists, or cannot be read from here.
     raise (error or copied_location_error)(store.root, visible(origin), query_id)
 
 
@@ -75,9 +77,9 @@ def copied_location_error(location: str, origin: str, query_id: str) -> Location
 
 
 def origin_runs_error(location: str, origin: str, query_id: str) -> LocationError:
-    """Return the error for a copy that would take over the query from a run in the same application.
+    """Return the error for a copy that would take over a query that still runs in the same application.
 
-    The run is not stopped, because the copy may still be refused later.
+    The running query is not stopped, because the copy may still be refused later.
     """
     return LocationError(
         f"query {query_id} runs at {origin} in this application: stop it before its copy {location} takes over the "

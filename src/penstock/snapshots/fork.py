@@ -3,7 +3,7 @@
 All files of the snapshot are copied under the same names and verified. Then the first log entry, ``Forked``, makes it a
 snapshot of this location. An interrupted fork is repeated without copying files again. The origin is only read. Its
 query may run meanwhile, and the origin may be deleted after the entry is written. Output that the origin had not
-committed is only committed by the origin, never by the fork.
+committed is committed only by the origin, never by the fork.
 """
 
 from __future__ import annotations
@@ -48,14 +48,18 @@ OPTION = "startFrom"
 SHARE_OPTION = "allowSharedSink"
 TARGET_OPTION = "sinkTarget"
 MAX_ATTEMPTS = 16
-"""Maximum number of times a snapshot is chosen again because the origin's owner has deleted the chosen one."""
+"""Maximum number of times that a snapshot is chosen, because the origin's owner may delete the chosen one."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Snapshot that a query starts from: in a location (the newest one without ``snapshot``), or a portable snapshot.
+    """Snapshot that a query starts from. It is in a location, or it is a portable snapshot.
 
-    ``option`` is the option that names it, ``access`` the access to an object store.
+    Attributes:
+        location: path of the location or of the portable snapshot.
+        snapshot: id or label of the snapshot; empty for the newest one of a location.
+        option: the option that names the origin, for messages.
+        access: access to an object store.
     """
 
     location: str
@@ -76,7 +80,8 @@ class Origin:
         """Manifest of the portable snapshot; None if the origin is a location.
 
         Raises:
-            LocationError: it has another id and label, or a query cannot start from it.
+            LocationError: the portable snapshot has another id and label than ``snapshot``, or a query cannot start
+                from it.
         """
         manifest = find_manifest(self.location, self.access)
         if manifest is not None and self.snapshot:
@@ -85,24 +90,24 @@ class Origin:
 
 
 def origin_identity(origin: Origin) -> QueryIdentity:
-    """Return the identity of the origin's query. Raises LocationError if there is none."""
+    """Return the identity of the origin's query. Raises LocationError if the origin holds no query."""
     with _readable(origin):
         return read_identity(existing_location(origin.option, origin.location, origin.access))
 
 
 def origin_query_id(origin: Origin) -> str:
-    """Return the id of the query that took the snapshot. Raises LocationError if there is none."""
+    """Return the id of the query that took the snapshot. Raises LocationError if the origin holds no query."""
     return origin_identity(origin).query_id if origin.portable is None else origin.portable.metadata.query_id
 
 
 def check_snapshot_exists(origin: Origin) -> None:
-    """Raise LocationError if there is no such snapshot."""
+    """Raise LocationError if the origin's snapshot does not exist."""
     if origin.portable is None:
         choose_snapshot(origin_log(origin), origin)
 
 
 def origin_snapshot(origin: Origin) -> SnapshotMetadata:
-    """Return the snapshot's metadata, or the ``outline`` of a portable one. Raises LocationError."""
+    """Return the snapshot's metadata, or the ``outline`` of a portable snapshot. Raises LocationError."""
     if origin.portable is not None:
         return origin.portable.outline()
     origin_store = existing_location(origin.option, origin.location, origin.access)
@@ -131,7 +136,7 @@ def _readable(origin: Origin) -> Iterator[None]:
 
 
 def precheck_start(origin: Origin, location: str, access: StoreAccess | None = None) -> None:
-    """Refuse a start that is known to fail, before the query that runs at the location is stopped. Changes nothing.
+    """Refuse a start that is known to fail, before the query that runs at the location is stopped. Change nothing.
 
     Raises:
         LocationError: as ``start_fork``.
@@ -146,10 +151,11 @@ def precheck_start(origin: Origin, location: str, access: StoreAccess | None = N
 
 
 def choose_snapshot(view: LogView, origin: Origin) -> SnapshotRecord:
-    """Return the requested snapshot.
+    """Return the log record of the requested snapshot.
 
     Raises:
-        LocationError: there is none, or several have this label. The message lists the existing ones.
+        LocationError: there is no such snapshot, or several have this label. The message lists the existing snapshots.
+            Also raised if the query was moved away.
     """
     refuse_moved(view)
     if not origin.snapshot:
@@ -177,13 +183,13 @@ def start_fork(
     allow_shared_sink: bool = False,
     sink_target: SinkTarget | None = None,
 ) -> Forked | None:
-    """Return the first log entry of this location. All that it refers to is durable on return.
+    """Return the first log entry of this location. All files that it refers to are durable on return.
 
     Args:
         origin: snapshot to start from; None for a start without one.
         store: the location.
         identity: the stored identity of the location.
-        allow_dropped: permit that state of operators which ``graph`` does not have is dropped.
+        allow_dropped: permit the loss of state of operators that ``graph`` does not have.
         allow_shared_sink: permit the fork to write to the outputs of its origin.
         sink_target: the user's setting for sinks with an unknown target.
 
@@ -192,7 +198,7 @@ def start_fork(
 
     Raises:
         LocationError: the location belongs to another origin; a source would remove input of the origin's query; the
-            snapshot does not exist, is corrupt or does not fit the plan (PlanChanged); a file cannot be read or
+            snapshot does not exist, is corrupt or does not fit the plan (PlanChanged); or a file cannot be read or
             written.
         SinkError: the fork would or may write to an output of its origin.
     """
@@ -235,13 +241,13 @@ def start_fork(
 def create_fork_entry(
     origin: Origin, origin_store: Store | None, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
 ) -> Forked:
-    """Return the first log entry of a fork. All that it refers to is durable on return.
+    """Return the first log entry of a fork. All files that it refers to are durable on return.
 
     Args:
         origin_store: the origin's location; None for a portable snapshot.
         store: the location of the fork.
         query_id: id of the origin's query.
-        check: raises an error for an unsuitable snapshot.
+        check: called with the metadata of the chosen snapshot; raises an error if the snapshot is unsuitable.
 
     Raises:
         LocationError: as ``start_fork``.
@@ -253,7 +259,7 @@ def create_fork_entry(
             record, metadata = _copy_snapshot(origin, origin_store, store, check)
         used_ids = checkpoints_in_names(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
         next_batch = next_batch_after(metadata)
-        # Files of an earlier attempt with another snapshot count as well. Epochs are numbered above all batch ids.
+        # Files of an earlier attempt with another snapshot count, too. Epochs are numbered above all batch ids.
         first_checkpoint = 1 + max([*used_ids, next_batch])
         return Forked(query_id, record, first_checkpoint, sink_targets_of(origin_store, metadata), next_batch)
     except OSError as error:
@@ -261,7 +267,7 @@ def create_fork_entry(
 
 
 def sink_targets_of(origin_store: Store | None, metadata: SnapshotMetadata) -> list[str]:
-    """Return the outputs of a query and of the query that it was forked from; the latter only for a location."""
+    """Return the sink targets of a query and, if it runs in a location, those of the query that it was forked from."""
     log = None if origin_store is None else SnapshotLog(origin_store)
     entry = None if log is None or log.refresh().next_seq == 1 else log.fork_entry()
     own = (
@@ -273,10 +279,10 @@ def sink_targets_of(origin_store: Store | None, metadata: SnapshotMetadata) -> l
 
 
 def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: bool) -> None:
-    """Refuse a fork that would write to an output of its origin, unless it is allowed.
+    """Refuse a fork that would write to an output of its origin, unless ``allowed`` is set.
 
     Raises:
-        SinkError: names the output.
+        SinkError: a sink of ``graph`` writes to one of ``sinks``. The message names the sink.
     """
     for vertex in graph.vertices:
         if vertex.sink is not None and not allowed and target_of(vertex.sink) in sinks:
@@ -304,7 +310,7 @@ def check_unknown_sinks(origin: str, graph: JobGraph, target_setting: object) ->
 
 
 def _check_sources(option: str, graph: JobGraph) -> None:
-    """Refuse sources that remove input: the origin's query may continue with the same input."""
+    """Refuse sources that remove input: the origin's query may still need the same input."""
     for source in [vertex.source for vertex in graph.vertices if vertex.source is not None]:
         loss = source.source.removes_input()
         if loss:
@@ -315,7 +321,7 @@ def _check_sources(option: str, graph: JobGraph) -> None:
 
 
 def _check_descent(origin: Origin, identity: QueryIdentity, entry: Forked | None) -> None:
-    """Refuse a location that was not begun with this origin."""
+    """Refuse a location whose query did not start from this origin."""
     if entry is None:
         raise LocationError(
             f"{origin.description}: the checkpointLocation holds a query that did not start from a snapshot; give an "
@@ -342,7 +348,7 @@ def _other_query(origin: Origin, identity: QueryIdentity) -> str:
 def _copy_snapshot(
     origin: Origin, origin_store: Store, store: Store, check: Callable[[SnapshotMetadata], None]
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
-    """Copy the snapshot. It is kept like a periodic one, because the origin has its own copy."""
+    """Copy the snapshot. The fork retains it like a periodic one, because the origin has its own copy."""
     log, catalog = SnapshotLog(origin_store), Catalog(origin_store)
     transfer = SnapshotTransfer(origin_store, store)
     for _ in range(MAX_ATTEMPTS):
@@ -367,7 +373,7 @@ def _copy_snapshot(
 def _convert_portable(
     origin: Origin, store: Store, check: Callable[[SnapshotMetadata], None]
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
-    """Convert a portable snapshot as ``_copy_snapshot`` copies a native one."""
+    """Convert a portable snapshot; the counterpart of ``_copy_snapshot`` for a native one."""
     from penstock.snapshots.portable.convert import copy_portable_snapshot  # Importing pyarrow.parquet is slow.
 
     check(origin_snapshot(origin))
@@ -375,7 +381,7 @@ def _convert_portable(
 
 
 def check_forkable(option: str, metadata: SnapshotMetadata) -> None:
-    """Raise LocationError for a snapshot that no other query can start from."""
+    """Raise LocationError for a snapshot from which no other query can start."""
     if any(source.drained for source in metadata.sources):
         raise LocationError(
             f"{option}: {metadata.id} was taken when the query was drained: its event time has ended, so "

@@ -1,4 +1,4 @@
-"""Identity of checkpoint locations: which query one belongs to, and whether a plan fits its stored state."""
+"""Identity of checkpoint locations: the query of a location, and the check that a plan fits its stored state."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from penstock.snapshots.store.stores import store_at
 
 IDENTITY_PATH = "query.json"
 MOVING_PATH = "moving.json"
-"""Mark of a folder that becomes a location by ``move``. It is the first file there."""
+"""File that marks a folder which ``move`` is turning into a location. It is the first file written there."""
 BOOTSTRAP_MARK_PATH = "founding.json"
-"""Mark of a location that is being bootstrapped from a snapshot; see ``bootstrap.py``."""
+"""File that marks a location while it is bootstrapped from a snapshot; see ``bootstrap.py``."""
 SOURCE_FOLDER = "lane"
-"""Folder of the sources' own files, by operator id; see ``Source.open``."""
+"""Folder of the files that sources write, by operator id; see ``Source.open``."""
 STAGED_FOLDER = "staged"
-"""Folder of the sinks' own files, by operator id; see ``Sink.stage_in``."""
+"""Folder of the files that sinks write, by operator id; see ``Sink.stage_in``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """Top-level names of a checkpoint of Spark's Structured Streaming."""
 
@@ -47,13 +47,13 @@ def open_location(
 
     Args:
         location: as for ``store_at``.
-        access: access to an object store; None for that of the environment.
+        access: access to an object store; None takes it from the environment.
         allow_incomplete: accept a location whose bootstrap is not complete.
         owner_only: see ``Store.prepare``.
 
     Raises:
-        LocationError: it is not a folder, not writable, a Spark checkpoint, holds other files, or its store lacks a
-            guarantee of ``Store``. The message says what to do.
+        LocationError: the location is not a folder, is not writable, is a Spark checkpoint or holds other files, or its
+            store lacks a guarantee of ``Store``. The message says what to do.
     """
     store = store_at(location, access)
     try:
@@ -77,10 +77,10 @@ def existing_location(option: str, location: str, access: StoreAccess | None = N
     """Open the store of a location that holds a query, to read it.
 
     Args:
-        option: the option that names it, for messages.
+        option: the option that names the location, for messages.
 
     Raises:
-        LocationError: there is no location of Penstock.
+        LocationError: the location does not exist, cannot be read, or does not hold a query of Penstock.
     """
     store, names = list_names(option, location, access)
     if not names:
@@ -148,7 +148,7 @@ def identity_of(graph: JobGraph, query_id: str, origin: str = "") -> QueryIdenti
     """Return the identity of a query: its plan and the location's id.
 
     Args:
-        origin: id of the query that it was forked from; empty if it is no fork.
+        origin: id of the query that this query was forked from; empty if it is not a fork.
     """
     plan = plan_of(graph)
     return QueryIdentity(
@@ -172,9 +172,9 @@ def compare_identity(old: QueryIdentity, new: QueryIdentity, *, allow_dropped: b
 
 
 def _newest_plan(store: Store, first: PlanManifest) -> PlanManifest | None:
-    """Return the plan of the newest snapshot, which may differ from the first plan.
+    """Return the plan of the newest snapshot; ``first`` if there is no snapshot or it stores no plan.
 
-    None if it cannot be read. The restore then reports the reason.
+    Return None if the newest plan cannot be read. The restore then reports the reason.
     """
     try:
         lineage = SnapshotLog(store).refresh().lineage
@@ -185,23 +185,22 @@ def _newest_plan(store: Store, first: PlanManifest) -> PlanManifest | None:
 
 
 def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool = False) -> QueryIdentity:
-    """Write ``query.json`` at a new location, or compare the plan with the last one that was stored.
+    """Write ``query.json`` at a new location, or compare the plan with the one stored last.
 
     Returns:
-        The stored identity, whose ``query_id`` may differ from that of ``identity``. ``identity`` itself if it is
-        stored.
+        ``identity`` itself if it is stored now; otherwise the stored identity, whose ``query_id`` may differ.
 
     Raises:
-        PlanChanged: see ``compare_identity``.
-        LocationError: ``query.json`` has a later format version.
-        CorruptSnapshot: it is damaged.
+        PlanChanged: the plan does not fit the stored state; see ``compare_identity``.
+        LocationError: ``query.json`` has a later format version, or the location is an archive.
+        CorruptSnapshot: ``query.json`` is damaged.
         OSError: the store fails.
     """
     try:
         if store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
             return identity
     except OSError:
-        # Unknown outcome: look for the file.
+        # The outcome is unknown, so check whether the file exists.
         if not store.exists(IDENTITY_PATH):
             raise
     stored = read_identity(store)
@@ -218,7 +217,7 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
 
 
 def refuse_archive(identity: QueryIdentity) -> None:
-    """Raise LocationError for an archive, where no query runs."""
+    """Raise LocationError if the location is an archive: no query can run there."""
     if identity.archive:
         raise LocationError(
             f"this is an archive, where copies of snapshots of query {identity.query_id} are and no query runs: start "
@@ -238,20 +237,20 @@ def refuse_moved(view: LogView) -> None:
 
 
 def release_identity(store: Store) -> None:
-    """Undo ``claim_identity`` if no Generation was opened, so that another plan may be started here."""
+    """Undo ``claim_identity`` if no generation was opened, so that another plan can be started here."""
     if store.list(LOG_FOLDER):
         return
     store.delete(IDENTITY_PATH)
     if store.list(LOG_FOLDER):
-        return  # of another driver, which claims the location anew once it runs
+        return  # The log belongs to another driver, which claims the location again when it runs.
     store.delete_all([path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, SOURCE_FOLDER) for path in store.list(folder)])
 
 
 def read_identity(store: Store) -> QueryIdentity:
-    """Return the identity at a location.
+    """Return the identity stored at a location.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no ``query.json``.
         LocationError, CorruptSnapshot, OSError: as ``claim_identity``.
     """
     body = open_envelope(store.read(IDENTITY_PATH), IDENTITY_PATH)
@@ -268,11 +267,12 @@ def read_identity(store: Store) -> QueryIdentity:
 
 
 def last_parallelism(store: Store) -> int:
-    """Return the parallelism of the newest snapshot of a location, or that of the first start.
+    """Return the parallelism of the newest snapshot of a location, or that of the first start if there is no snapshot.
 
     Raises:
-        FileNotFoundError: there is no query.
-        LocationError: it cannot be read.
+        FileNotFoundError: the location holds no query.
+        LocationError: the identity or the snapshot has a later format version.
+        CorruptSnapshot: a file is damaged.
     """
     identity = read_identity(store)
     lineage = SnapshotLog(store).refresh().lineage

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Callback with the amounts done and in total. Called on any thread, one call at a time."""
+"""Callback with the amounts done and in total. It may be called on any thread, but never concurrently."""
 
 
 def no_progress(done: int, total: int) -> None:

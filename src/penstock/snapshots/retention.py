@@ -1,9 +1,9 @@
-"""Retention and removal of orphans: which snapshots expire, which files have no references, and the order of deletion.
+"""Retention and removal of orphans: which snapshots expire, which files are unreferenced, and the order of deletion.
 
-Only the log's owner uses this module. A snapshot is deleted by its log entry. Its files are removed afterwards, and a
-crash in between leaves orphans for the next collection. An orphan is a file with a name of Penstock's own that no
-existing snapshot refers to and no checkpoint in flight can still refer to. It belongs to an older Generation, or to
-this one and is not newer than its last complete snapshot.
+Only the log's owner uses this module. A log entry deletes a snapshot. Its files are removed afterwards, and a crash in
+between leaves orphans for the next collection. An orphan is a file with a name of Penstock's own that no existing
+snapshot refers to and that no checkpoint in flight can still refer to. It belongs to an older generation, or to a
+checkpoint of the current generation that is not newer than the last complete snapshot of this generation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PORTABLE = re.compile(rf"{PORTABLE_FOLDER}/chk-(\d+)/.+")
 def expired(view: LogView, retained: int, pinned: Collection[CheckpointId]) -> list[CheckpointId]:
     """Return the snapshots that retention removes, oldest first. Pure.
 
-    Never removed are requested and pinned snapshots, the newest ``retained`` periodic ones of the lineage, and the
-    newest snapshot of the lineage. Periodic ones outside the lineage are removed once this Generation has completed a
-    snapshot.
+    Retention never removes requested and pinned snapshots, the newest ``retained`` periodic snapshots of the lineage,
+    or the newest snapshot of the lineage. It removes periodic snapshots outside the lineage after this generation has
+    completed a snapshot.
     """
     lineage = view.lineage
     periodic = [record.checkpoint for record in lineage if not record.requested]
@@ -59,7 +59,8 @@ def orphans(
             if checkpoint not in existing and checkpoint not in in_flight and dead:
                 found.append(path)
         elif (portable := _PORTABLE.fullmatch(path)) and int(portable[1]) not in existing:
-            found.append(path)  # it was written after its snapshot was complete, so the snapshot was deleted
+            # A portable form is written after its snapshot is complete. So the snapshot was deleted.
+            found.append(path)
     return found
 
 
@@ -70,7 +71,7 @@ def portable_checkpoint(path: str) -> CheckpointId | None:
 
 
 def checkpoints_in_names(files: Collection[str]) -> list[CheckpointId]:
-    """Return the checkpoints in the names of these files."""
+    """Return the checkpoint ids in the names of these files."""
     data, metadata = ([pattern.fullmatch(path) for path in files] for pattern in (_DATA, _METADATA))
     return [int(match[2]) for match in data if match] + [int(match[1]) for match in metadata if match]
 
@@ -82,12 +83,14 @@ def slot_in_name(path: str) -> int | None:
 
 
 def _last_own(view: LogView) -> CheckpointId | None:
-    """Return the newest complete snapshot of the current Generation."""
+    """Return the newest complete snapshot of the current generation; None if there is none."""
     return max((record.checkpoint for record in view.snapshots if record.generation == view.owner), default=None)
 
 
 def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint: CheckpointId) -> None:
-    """Delete one snapshot: its log entry first, then its metadata. ``remove_orphans`` removes its data files later.
+    """Delete one snapshot: write the log entry, then delete the metadata.
+
+    ``remove_orphans`` removes the data files later.
 
     Raises:
         Fenced: this driver no longer owns the location; nothing was deleted.
@@ -109,12 +112,12 @@ def find_orphans(
     """Return the files without references, sorted.
 
     Args:
-        unlogged: files of snapshots whose metadata is written, but not logged yet.
+        unlogged: files of snapshots whose metadata is written but not logged yet.
 
     Raises:
         CorruptSnapshot: the references of an existing snapshot cannot be read, so no file counts as an orphan.
     """
-    files = list_collectable(store)  # listed before references are read: newer files are not judged
+    files = list_collectable(store)  # List files before reading references, so that newer files are not considered.
     referenced = catalog.referenced_files_of_all(view.snapshots) | set(unlogged)
     return orphans(view, files, referenced, in_flight)
 

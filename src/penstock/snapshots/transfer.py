@@ -1,4 +1,4 @@
-"""Copies snapshots from one location to another: each file once, and each section verified once after the copy."""
+"""Transfer of snapshots between locations. Each file is copied once, and each section verified once after the copy."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.store.store import Store
 
 COMPARED_BYTES = 1 << 20
-"""Maximum size of a source's own file whose content is compared. Larger files hold rows, which never change."""
+"""Maximum size in bytes of a source's own file that is compared. Larger files hold rows, which never change."""
 USUAL_SECTION_BYTES = 64 << 20
-"""Sections are smaller unless a single key group is larger."""
+"""Maximum size in bytes of a section, unless a single key group is larger."""
 
 
 class SnapshotTransfer:
-    """Transfer of snapshots. They share most of their sections, and each file is copied only once.
+    """Transfer of snapshots. Snapshots share most of their sections, and each file is copied only once.
 
     Args:
-        origin: store to copy from, which is only read.
+        origin: store to copy from. It is only read.
         target: store to copy to.
     """
 
@@ -35,7 +35,7 @@ class SnapshotTransfer:
         self._verified: set[SectionRef] = set()
 
     def mark_verified(self, metadata: SnapshotMetadata) -> None:
-        """Skip the sections of a snapshot of the target, which were verified when it was copied."""
+        """Mark the sections of a snapshot of the target as verified. They were verified when it was copied."""
         self._verified.update(sections_of(metadata))
 
     def copy_snapshot(self, record: SnapshotRecord, metadata: SnapshotMetadata) -> None:
@@ -51,7 +51,7 @@ class SnapshotTransfer:
         Catalog(self._target).read(record)
         for ref in refs:
             if ref not in self._verified:
-                if ref.length > USUAL_SECTION_BYTES:  # a forged length must not be read
+                if ref.length > USUAL_SECTION_BYTES:  # Check the length before reading: it may be forged.
                     check_reference(self._target, ref)
                 read_verified(self._target, ref)
                 self._verified.add(ref)
@@ -67,10 +67,10 @@ class SnapshotTransfer:
                 self._copied.add(path)
 
     def copy_source_folders(self, immutable: Collection[str] = ()) -> None:
-        """Copy the current files of sources. They may change or disappear at any time.
+        """Copy the current files of sources. These files may change or disappear at any time.
 
         Args:
-            immutable: files that belong to splits, which ``copy_snapshot`` copies.
+            immutable: paths of files that belong to splits. ``copy_snapshot`` copies them.
         """
         for path in self._origin.list(SOURCE_FOLDER):
             if path in immutable or path in self._copied:
@@ -88,7 +88,7 @@ class SnapshotTransfer:
 
 
 def source_files(metadata: SnapshotMetadata) -> set[str]:
-    """Return the paths of the sources' own files that unread splits of a snapshot name, see ``Split``."""
+    """Return the paths of the sources' own files that the unread splits of a snapshot name; see ``Split``."""
     splits: list[Split] = [split for source in metadata.sources for split in source.pending]
     splits += [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
     paths = [split.spec.get("path") for split in splits]

@@ -1,4 +1,4 @@
-"""Bottleneck detection: derive the slow operator of a query from where the in-flight rows are queued. Pure.
+"""Bottleneck detection: derive the slow operator of a query from the places where in-flight rows are queued. Pure.
 
 Backpressure fills the channels in front of the slow operator, then those in front of its producers, and so on up to the
 sources. Channels downstream of the slow operator are empty. So the bottleneck is the operator with a full input and no
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 QUEUED_BYTES = 64 << 10
-"""Bytes per subtask below which an input is not a queue: a query that keeps up has as much on its way."""
+"""Bytes per subtask below which an input does not count as queued. A query that keeps up has as much in flight."""
 FULL_FRACTION = 1 / 8
-"""Fraction of the fullest input below which an input is not full."""
+"""Fraction of the fullest input below which an input does not count as full."""
 SKEW_FACTOR = 1.4
-"""Multiple of the mean over all subtasks from which on a subtask counts as skewed."""
+"""Multiple of the mean over all subtasks. A subtask with at least this many bytes counts as skewed."""
 
 
 class InputLoad(msgspec.Struct, frozen=True):
@@ -29,7 +29,13 @@ class InputLoad(msgspec.Struct, frozen=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
-    """The slow vertex. ``subtask`` holds most of its in-flight bytes and ``share`` is its part; -1 and 0 if even."""
+    """Slow vertex of a query.
+
+    Attributes:
+        bytes: in-flight bytes in front of the vertex.
+        subtask: subtask with the most in-flight bytes if they are skewed; otherwise -1.
+        share: fraction of ``bytes`` in front of ``subtask``; 0 if they are not skewed.
+    """
 
     vertex: int
     bytes: int
@@ -40,11 +46,10 @@ class Bottleneck(msgspec.Struct, frozen=True):
 def find_bottleneck(loads: Sequence[InputLoad], parallelism: int) -> Bottleneck | None:
     """Return the vertex that the query waits for; None if there is none.
 
-    Of several independent bottlenecks in parallel branches it is the one with the most bytes in front of it.
-
+    Of several independent bottlenecks in parallel branches, return the one with the most bytes in front of it.
 
     Args:
-        loads: one per vertex; ``outputs`` are its direct consumers.
+        loads: one load per vertex; ``outputs`` are the direct consumers of the vertex.
     """
     by_vertex = {load.vertex: load for load in loads}
     fullest = max((load.bytes for load in loads), default=0)

@@ -1,4 +1,4 @@
-"""Changes that do not need the query of a location (``delete``, ``gc``, ``label``), carried out by the log's owner."""
+"""Changes that do not need a location's query (``delete``, ``gc``, ``label``). The log's owner carries them out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.snapshots.retention import find_orphans
 
 
 def apply_change(owned: OwnedLocation, change: rq.Change) -> rq.Answer:
-    """Carry out a change. It may be repeated; raises what the command raises."""
+    """Carry out a change. It may be repeated. Raises the errors of the command."""
     match change:
         case rq.DeleteSnapshots():
             return delete_snapshots(owned, change.checkpoints)
@@ -27,11 +27,11 @@ def apply_change(owned: OwnedLocation, change: rq.Change) -> rq.Answer:
 
 
 def collect_orphans(owned: OwnedLocation, dry_run: bool) -> rq.Answer:
-    """Remove files that nothing refers to, such as a crash leaves. With ``dry_run`` only count them.
+    """Remove files that nothing refers to, as a crash leaves them. With ``dry_run`` only count them.
 
     Raises:
-        CorruptSnapshot: the references of a snapshot cannot be read, so no file is known to be an orphan.
-        OSError: the store fails; the next collection finds the remaining files.
+        CorruptSnapshot: the references of a snapshot cannot be read, so no file counts as an orphan.
+        OSError: the store fails. The next collection removes the remaining files.
     """
     found = find_orphans(owned.store, owned.view, owned.catalog, owned.in_flight, owned.kept)
     answer = rq.Answer(files=len(found), bytes=total_size(owned.store, found))
@@ -41,12 +41,12 @@ def collect_orphans(owned: OwnedLocation, dry_run: bool) -> rq.Answer:
 
 
 def label_snapshot(owned: OwnedLocation, request: rq.LabelSnapshot) -> rq.Answer:
-    """Set the label and the note of a snapshot by one log entry; none if they are the same already.
+    """Set the label and the note of a snapshot by one log entry. Write no entry if both are the same already.
 
     Raises:
-        LocationError: the snapshot does not exist any more.
+        LocationError: the snapshot no longer exists.
         Fenced: another driver owns the location.
-        OSError: the store fails; the request may be repeated.
+        OSError: the store fails. The request may be repeated.
     """
     name = snapshot_id(request.checkpoint)
     record = owned.view.snapshot(request.checkpoint)

@@ -34,7 +34,7 @@ from penstock.snapshots.store.store import Store
 from penstock.state.arrays import readable_objects
 
 Progress = Callable[[int, int], None]
-"""Called with the work done and the total work, in the same unit."""
+"""Callback with the work done and the total work, in the same unit."""
 
 
 _Sides = tuple[list[StateEntry], list[StateEntry]]
@@ -43,7 +43,7 @@ _Sides = tuple[list[StateEntry], list[StateEntry]]
 class RowChange(msgspec.Struct, frozen=True):
     """Example of a changed row.
 
-    ``before`` and ``after`` hold the values by column; None where the row does not exist.
+    ``before`` and ``after`` hold the values by column; None if the row does not exist there.
     """
 
     change: str
@@ -56,7 +56,7 @@ class TableChange(msgspec.Struct, frozen=True):
     """Differences of one state table.
 
     Attributes:
-        keys: the key columns; None if the plan does not name them. Whole rows are compared then, and none is
+        keys: the key columns; None if the plan does not name them. Then whole rows are compared, and none counts as
             ``changed``.
         problem: the reason why rows could not be compared; otherwise empty.
     """
@@ -73,7 +73,7 @@ class TableChange(msgspec.Struct, frozen=True):
 
 
 class SnapshotDiff(msgspec.Struct, frozen=True):
-    """Differences from snapshot ``before`` to ``after``. Tables that neither has are not listed."""
+    """Differences from snapshot ``before`` to ``after``. Tables that neither snapshot has are not listed."""
 
     location: str
     before: str
@@ -104,7 +104,7 @@ def compare_snapshots(
     examples: int = 0,
     progress: Progress | None = None,
 ) -> SnapshotDiff:
-    """Compare two snapshots. Key groups that were not written to in between are not read.
+    """Compare two snapshots. Key groups that were not written between the snapshots are not read.
 
     Args:
         examples: number of example rows per table and kind of change.

@@ -1,9 +1,9 @@
 """``copy`` command: copy snapshots of one query into an archive, a location of copies where no query ever runs.
 
 The origin is only read; its driver may delete a snapshot meanwhile. The command owns the archive's log while it runs,
-each time with a new Generation whose number is above those of all copied files. So files that a crash leaves can be
-told from files that a copy needs. A snapshot is in the archive once its log entry is. All that it refers to is copied
-and verified before.
+each time with a new generation whose number is above those of all copied files. So files that a crash leaves can be
+distinguished from files that a copy needs. A snapshot is in the archive once its log entry is written. All files that
+it refers to are copied and verified before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.snapshots.store.store import Store
 from penstock.snapshots.transfer import SnapshotTransfer, source_files
 
 Progress = Callable[[int, int], None]
-"""Called with the number of snapshots done and the total."""
+"""Callback with the number of snapshots done and the total."""
 
 
 @dataclass
@@ -38,10 +38,10 @@ class CopyResult:
     """Result of a copy, by checkpoint.
 
     Attributes:
-        copied: copied to the archive now.
-        present: already in the archive.
-        deleted: deleted at the origin before they could be copied.
-        damaged: damaged at the origin, with the reason.
+        copied: snapshots that were copied to the archive now.
+        present: snapshots that were already in the archive.
+        deleted: snapshots that were deleted at the origin before they could be copied.
+        damaged: snapshots that are damaged at the origin, with the reason.
     """
 
     copied: list[CheckpointId] = field(default_factory=list)
@@ -75,14 +75,15 @@ def copy_snapshots(
 
     Args:
         origin: a query's location or another archive.
-        archive: an empty folder becomes one.
-        names: ids or labels; empty for all.
+        archive: an archive, or an empty folder, which becomes one.
+        names: ids or labels; empty for all snapshots.
         force: stop another ``copy`` into this archive that has not ended.
 
     Raises:
-        LocationError: there are no such snapshots; ``archive`` is not an archive of this query; another ``copy`` is
+        LocationError: a snapshot does not exist; ``archive`` is not an archive of this query; or another ``copy`` is
             writing there.
-        Fenced: another command has started to write there; the snapshots copied by then stay.
+        CorruptSnapshot: the archive has another snapshot with the same id.
+        Fenced: another command has started to write there. The snapshots copied before remain.
         OSError: a store fails.
     """
     identity = read_identity(origin)
@@ -147,7 +148,7 @@ def _is_archived(view: LogView, record: SnapshotRecord, result: CopyResult) -> b
 
 
 def _opened_entry(view: LogView, origin: LogView) -> GenerationOpened:
-    """Return the log entry that opens a Generation above all file names of the origin and the archive."""
+    """Return the log entry that opens a generation above those in all file names of the origin and the archive."""
     first = max(view.next_checkpoint, origin.next_checkpoint)
     generation = max(view.next_generation, origin.next_generation)
     return GenerationOpened(generation, 0, first, first, 0)

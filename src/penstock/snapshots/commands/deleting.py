@@ -1,4 +1,4 @@
-"""``delete`` command: a log entry removes the snapshots, then files are removed. A crash in between leaves orphans."""
+"""``delete`` command: log entries delete the snapshots, then files are removed. A crash in between leaves orphans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.snapshots.retention import delete_snapshot, orphans
 
 @dataclass(frozen=True)
 class Deletion:
-    """Snapshots to delete and the files that only they need."""
+    """Snapshots to delete, and the files that only these snapshots need."""
 
     checkpoints: tuple[CheckpointId, ...]
     files: tuple[str, ...]
@@ -29,7 +29,7 @@ def choose_deletable(where: str, view: LogView, names: Iterable[str]) -> list[Ch
     """Return the checkpoints of the named snapshots (ids or labels), ascending.
 
     Raises:
-        LocationError: a name matches no snapshot or several ones, or the snapshot must not be deleted.
+        LocationError: a name matches no snapshot or several snapshots, or the snapshot must not be deleted.
     """
     chosen = sorted({find_record(where, view, name).checkpoint for name in names})
     check_deletable(view, chosen)
@@ -45,9 +45,9 @@ def deletion_refusal(
     """Return why these snapshots cannot be deleted together, and what to do; empty if they can.
 
     Args:
-        lineage: ascending.
+        lineage: checkpoints of the lineage, ascending.
         pinned: snapshots that checkpoints in flight may refer to.
-        unreadable: snapshots whose metadata does not tell which files they need.
+        unreadable: snapshots whose metadata cannot be read, so that their data files are unknown.
     """
     for newest in lineage[-1:]:
         if newest in checkpoints:
@@ -68,7 +68,7 @@ def deletion_refusal(
 def check_deletable(
     view: LogView, checkpoints: Collection[CheckpointId], pinned: Collection[CheckpointId] = ()
 ) -> None:
-    """Raise LocationError with a ``deletion_refusal`` that can be determined without metadata."""
+    """Raise LocationError if ``deletion_refusal`` finds a reason without reading metadata."""
     existing = {record.checkpoint for record in view.snapshots}.intersection(checkpoints)
     why = deletion_refusal(existing, [record.checkpoint for record in view.lineage], pinned)
     if why:
@@ -79,7 +79,7 @@ def plan_files_of_deletion(owned: OwnedLocation, checkpoints: Iterable[Checkpoin
     """Return what deleting these snapshots removes. Snapshots that no longer exist are skipped.
 
     Raises:
-        CorruptSnapshot: the references of another snapshot cannot be read, so no file is known to be unneeded.
+        CorruptSnapshot: the references of another snapshot cannot be read, so no file counts as unneeded.
     """
     view, doomed = owned.view, set(checkpoints)
     deleted = [record for record in view.snapshots if record.checkpoint in doomed]
@@ -89,7 +89,7 @@ def plan_files_of_deletion(owned: OwnedLocation, checkpoints: Iterable[Checkpoin
         raise CorruptSnapshot(deletion_refusal(doomed, (), unreadable=damaged))
     used: set[str] = set()
     for record in deleted:
-        # Its data is left to a garbage collection, which only asks the other snapshots.
+        # A garbage collection removes its data later: it only needs the references of the other snapshots.
         with suppress(CorruptSnapshot):
             used |= owned.catalog.referenced_files(record)
     needed = owned.catalog.referenced_files_of_all(remaining) | set(owned.kept)
@@ -105,9 +105,10 @@ def delete_snapshots(owned: OwnedLocation, checkpoints: Sequence[CheckpointId]) 
     """Delete all of the snapshots; none if one of them must not be deleted.
 
     Raises:
-        LocationError: recovery or a checkpoint in flight needs one, or the references of another one cannot be read.
-        Fenced: another driver owns the location; snapshots deleted by then stay deleted.
-        OSError: the store fails; a garbage collection finds the remaining files.
+        LocationError: recovery or a checkpoint in flight needs a snapshot, or the references of another snapshot cannot
+            be read.
+        Fenced: another driver owns the location. Snapshots that were deleted before stay deleted.
+        OSError: the store fails. A garbage collection removes the remaining files.
     """
     check_deletable(owned.view, checkpoints, owned.pinned)
     deletion = plan_files_of_deletion(owned, checkpoints)

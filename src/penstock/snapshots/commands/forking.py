@@ -1,7 +1,7 @@
-"""``fork`` command: make a location where a new query begins with a snapshot, before any query is started there.
+"""``fork`` command: make a location where a new query begins with a snapshot, before any query starts there.
 
-``startFrom`` makes the same location at the start of a query (``snapshots/fork.py``). Here the snapshot's own plan is
-used; a query's plan is compared with it when the query starts.
+``startFrom`` makes the same location at the start of a query (``snapshots/fork.py``). The command uses the snapshot's
+own plan. A query's plan is compared with it when the query starts.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from penstock.snapshots.store.store import Store
 
 
 def fork_snapshot(origin_store: Store, name: str, target: Store) -> QueryIdentity:
-    """Make a location for a fork, or complete an interrupted one. A complete one is left as it is.
+    """Make a location for a fork, or complete an interrupted one. A complete fork is left as it is.
 
     Args:
-        origin_store: a query's location or an archive; it is only read.
+        origin_store: a query's location or an archive. It is only read.
         name: id or label of the snapshot.
-        target: the new location; empty, or left by an interrupted fork.
+        target: the new location. It must be empty or left by an interrupted fork.
 
     Returns:
-        Identity of the new location; a query that is started there has its id.
+        Identity of the new location. A query that starts there has its id.
 
     Raises:
-        LocationError: there is no such snapshot, or no query can begin with it; ``target`` belongs to another query.
+        LocationError: the snapshot does not exist; no query can begin with it; or ``target`` belongs to another query.
         CorruptSnapshot: the snapshot is damaged.
     """
     query_id = read_identity(origin_store).query_id
@@ -70,7 +70,7 @@ def _is_complete(target: Store) -> bool:
 
 
 def _claim_identity(target: Store, proposed: QueryIdentity) -> QueryIdentity:
-    """Write the identity of the fork, or return the stored one if an interrupted identical fork has written it."""
+    """Write the identity of the fork. Return the stored one if an interrupted identical fork has already written it."""
     if target.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(proposed))):
         return proposed
     stored = read_identity(target)
@@ -97,7 +97,7 @@ def _append_fork_entry(origin: Origin, origin_store: Store | None, target: Store
     entry = create_fork_entry(origin, origin_store, target, query_id, lambda metadata: None)
     log = SnapshotLog(target, lambda: secrets.token_hex(16))
     if log.refresh().next_seq == 1:
-        with suppress(Fenced):  # Another command was faster; its result is checked by the caller.
+        with suppress(Fenced):  # Another command was faster. The caller checks its result.
             log.append(entry)
 
 

@@ -1,7 +1,7 @@
 """``list`` command: all snapshots of a location with their content and size.
 
-The sizes of a snapshot are derived from its metadata, which never changes and whose checksum is in the log. In
-locations with many snapshots the sizes are therefore cached (``location_cache``), with the log and the file sizes.
+The sizes of a snapshot are derived from its metadata, which never changes and whose checksum is in the log. So for
+locations with many snapshots the sizes are cached (``location_cache``), with the log and the file sizes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.snapshots.retention import portable_checkpoint
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 
 CACHED_FROM = 500
-"""Number of snapshots from which on metadata is cached. Fewer are read in less than half a second."""
+"""Number of snapshots at or above which metadata is cached. Fewer are read in less than half a second."""
 MAX_NARROWED_SIZES = 256
 _NARROWED_SIZES: dict[str, SnapshotSizes] = {}
-"""Sizes of snapshots with narrowed entries, by checksum of their metadata.
+"""Cached sizes of snapshots with narrowed entries, by checksum of their metadata.
 
-Counting their rows reads sections, and the web UI requests the list every few seconds.
+Counting the rows of such entries reads sections, and the web UI requests the list every few seconds.
 """
 
 
@@ -39,13 +39,13 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``periodic`` or ``requested``.
-        bytes: size of the sections that it refers to (each counted once), its metadata and its portable form.
-        exclusive_bytes: size of the files that deleting it frees: those that only it refers to, its metadata and its
-            portable form. An upper bound if the metadata of another snapshot is damaged.
-        in_lineage: recovery may choose it.
+        bytes: size of the sections that the snapshot refers to (each counted once), its metadata and its portable form.
+        exclusive_bytes: size of the files that deleting the snapshot frees: the files that only it refers to, its
+            metadata and its portable form. An upper bound if the metadata of another snapshot is damaged.
+        in_lineage: recovery may choose the snapshot.
         problem: reason why its metadata cannot be read (all sizes are 0 then); otherwise empty.
-        not_deletable: reason why ``delete`` refuses it; empty if it can be deleted. Only the driver knows what
-            checkpoints in flight need.
+        not_deletable: reason why ``delete`` refuses it; empty if it can be deleted. Only the driver knows which
+            snapshots checkpoints in flight need.
     """
 
     id: str
@@ -74,8 +74,10 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     """Snapshots of a location, ascending by checkpoint.
 
-    ``owner`` is the Generation that opened the location last. ``archive`` marks a location of copies. ``moved`` says
-    that the query and its snapshots are at another location now.
+    Attributes:
+        owner: the generation that opened the location last.
+        archive: the location is an archive.
+        moved: the query and its snapshots were moved to another location.
     """
 
     location: str
@@ -90,10 +92,11 @@ class Listing(msgspec.Struct, frozen=True):
 def list_snapshots(opened: OpenedLocation, now_ms: int, pinned: Collection[CheckpointId] = ()) -> Listing:
     """Return every snapshot of the location. Damaged metadata is reported in ``problem``.
 
-    From ``CACHED_FROM`` snapshots on, metadata that ``opened`` knows is not read again, and what was read is cached.
+    If there are at least ``CACHED_FROM`` snapshots, metadata in the cache of ``opened`` is not read again, and newly
+    read metadata is cached.
 
     Args:
-        pinned: snapshots that checkpoints in flight may refer to, if that is known.
+        pinned: snapshots that checkpoints in flight may refer to, if they are known.
 
     Raises:
         LocationError: a file cannot be read.

@@ -1,8 +1,8 @@
-"""Cache of what was read of a location, in the user's own cache folder.
+"""Cache of data read from a location, in the user's own cache folder.
 
-The cache is not in the location: a user who lists it may not have the right to write there, and the location belongs to
-its query's driver. All cached values are derived from files that never change, and each value is keyed by what
-identifies these files, so it cannot be stale. A missing or damaged cache, or one of another release, counts as empty.
+The cache is not in the location: a user who lists it may not be permitted to write there, and the location belongs to
+its query's driver. All cached values are derived from files that never change. Each value has a key that identifies
+these files, so it cannot be stale. A missing or damaged cache, or one of another release, counts as empty.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from penstock.snapshots.log.snapshot_log import entry_path
 from penstock.snapshots.store.store import Store
 
 VERSION = b"penstock location 3\n"
-"""Changes with the meaning of ``CachedLocation`` and its fields."""
+"""Version of the cache file. It must change whenever ``CachedLocation`` or the meaning of its fields changes."""
 _DIGEST_BYTES = 16
 MAX_LOGS = 32
-"""Maximum number of logs in memory, each with a record of every snapshot."""
+"""Maximum number of logs in memory. Each log has a record of every snapshot."""
 
 
 class CachedLocation(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class CachedLocation(msgspec.Struct, frozen=True):
     Attributes:
         measures: sizes of snapshots, by the checksum of their metadata in the log.
         log: view of the log up to an entry.
-        last_entry: digest of that entry's file, which contains a random token. If it is unchanged, the location is the
-            same and its log continues from there.
+        last_entry: digest of that entry's file, which contains a random token. If the digest is unchanged, the location
+            is the same and its log continues from there.
         sizes: sizes of data files by path. A location never uses a path twice.
     """
 
@@ -57,7 +57,7 @@ EMPTY_CACHE = CachedLocation()
 
 
 class LocationCache:
-    """Cache file of one location: ``VERSION``, the XXH3-128 digest of the rest, ``CachedLocation`` as msgpack."""
+    """Cache file of one location: ``VERSION``, the XXH3-128 digest of the rest, and ``CachedLocation`` as msgpack."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,14 +69,14 @@ class LocationCache:
         return LocationCache(Path(base) / "penstock" / "locations" / f"{digest(location.encode())}.msgpack")
 
     def load(self, store: Store) -> CachedLocation:
-        """Return the cached content that is valid for the location now. Raises OSError if the store fails."""
+        """Return the cached content that is still valid for the location. Raises OSError if the store fails."""
         known = self._read()
         if known is EMPTY_CACHE or (known.last_entry and _last_entry(store, known.log) == known.last_entry):
             return known
         return CachedLocation(known.measures)
 
     def save(self, store: Store, known: CachedLocation) -> None:
-        """Replace the cache file. Errors of the cache folder are ignored: the location is read again then."""
+        """Replace the cache file. Errors of the cache folder are ignored: the next command reads the location again."""
         last_entry = _last_entry(store, known.log)
         content = msgspec.msgpack.encode(msgspec.structs.replace(known, last_entry=last_entry))
         temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
@@ -104,7 +104,7 @@ class LocationCache:
 
 
 class LogCache:
-    """Logs that this process has read last, so that only new entries are read next time. Thread-safe."""
+    """Logs that this process has read recently. Next time it reads only their new entries. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

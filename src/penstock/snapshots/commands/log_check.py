@@ -1,4 +1,4 @@
-"""Verification of a whole log: every entry is read, not only those that a driver reads."""
+"""Verification of a whole log. It reads every entry, not only those that a driver reads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NAME = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
 ENTRIES_PER_READ = 256
 """Number of entries that are read in parallel and held in memory."""
 MAX_MISSING_LISTED = 1000
-"""Maximum number of missing entries that are listed: a forged number may leave a hole of any size."""
+"""Maximum number of missing entries that are listed. A forged number may leave a gap of any size."""
 
 
 @dataclass
 class CheckedLog:
-    """Result of the verification. ``view`` combines the readable entries, ``problems`` is keyed by file."""
+    """Result of the verification. ``view`` combines the readable entries; ``problems`` is keyed by file."""
 
     entries: int = 0
     missing: int = 0
@@ -43,7 +43,7 @@ class CheckedLog:
 
 
 def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> CheckedLog:
-    """Read the whole log. A broken entry is skipped: the next summary repeats its content.
+    """Read the whole log. A damaged entry is skipped, because the next summary repeats its content.
 
     Covered entries may be missing, and stray entries may have their numbers (``docs/log-compaction.md``).
 
@@ -53,7 +53,7 @@ def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> Chec
     checked = CheckedLog()
     known = _read(store) or LogView()
     holes: list[range] = []
-    is_complete = True  # True if no entry was missing or broken since the last summary.
+    is_complete = True  # True if no entry has been missing or damaged since the last summary.
     expected = 1
     for path, read in _entries(store):
         name = _NAME.fullmatch(path)
@@ -97,7 +97,7 @@ def _drop_problems_of_removed(checked: CheckedLog, now: LogView) -> None:
 
 
 def _entries(store: Store) -> Iterator[tuple[str, bytes | OSError]]:
-    """Yield the paths in the log folder in order, with their content or the error that reading them raised."""
+    """Yield the paths in the log folder in order, each with its content or the error that reading it raised."""
 
     def read(path: str) -> bytes | OSError:
         try:
@@ -122,12 +122,12 @@ def _check_entry(
         return False
     entry, position = body.entry, LogPosition(seq, body.token)
     if known.is_covered(seq) and not known.was_written(position):
-        return False  # It is a stray, or its writer is not known any more: the next summary counts.
+        return False  # The entry is a stray, or its writer is no longer known. The next summary decides.
     before = replace(checked.view, next_seq=seq)
     try:
         after = fold(before if is_complete else _with_owner_of(before, entry), entry)
     except ValueError as error:
-        if is_complete:  # Otherwise the entry may be right about entries that could not be read.
+        if is_complete:  # Otherwise the entry may be consistent with entries that could not be read.
             checked.problems[path] = f"contradicts the entries before it: {error}"
         return False
     if isinstance(entry, ANY_SUMMARY):

@@ -1,14 +1,14 @@
 """``move`` command: move a whole query with its id, its log and its snapshots to another location.
 
-The order of the steps ensures that two locations can never run as this query, and that the same command completes what
-a crash leaves:
+The order of the steps ensures that the query can never run at both locations, and that the same command completes an
+interrupted move:
 
-1. The command owns the origin's log: no query runs there, and nothing is deleted.
+1. The command becomes the owner of the origin's log, so no query runs there and nothing is deleted.
 2. The target gets a mark with a random token. Without ``query.json`` it is not a location yet.
-3. All files are copied, the log too, and verified.
+3. All files, including the log, are copied and verified.
 4. ``Moved`` with the token becomes the last entry at the origin. No query starts there after that.
-5. The target's log records that this owner has ended; then ``query.json`` makes it a location.
-6. The origin's files are deleted, except its log and ``query.json``: a driver that was suspended meanwhile finds its
+5. The target's log records that this owner has ended. Then ``query.json`` makes the target a location.
+6. The origin's files are deleted, except its log and ``query.json``. A driver that was suspended meanwhile finds its
    next log entry taken and stops, as after any other change of owners.
 """
 
@@ -37,11 +37,11 @@ from penstock.snapshots.store.store import Store
 from penstock.snapshots.transfer import SnapshotTransfer
 
 Progress = Callable[[int, int], None]
-"""Called with the number of files and snapshots done and the total."""
+"""Callback with the number of files and snapshots done and the total."""
 
 
 class MoveMark(msgspec.Struct, frozen=True):
-    """Content of ``moving.json``. ``token``: 32 random hex digits that identify this target."""
+    """Content of ``moving.json``. ``token`` consists of 32 random hex digits and identifies this target."""
 
     query_id: QueryId
     token: MarkToken
@@ -59,14 +59,14 @@ def move_query(
 
     Args:
         origin: the query's location.
-        target: the new location; empty, or left by an interrupted move.
+        target: the new location. It must be empty or left by an interrupted move.
         force: fence the driver at the origin if it does not answer.
 
     Returns:
         The log of the target.
 
     Raises:
-        LocationError: the query runs; the target belongs to another query; the query was moved to another target.
+        LocationError: the query runs; the target belongs to another query; or the query was moved to another target.
         CorruptSnapshot: a file of the origin is damaged; nothing was moved.
         OSError: a store fails.
     """
@@ -86,7 +86,7 @@ def move_query(
 
 
 def _leave_origin(origin: Store, target: Store, query_id: str, view_before: LogView, progress: Progress) -> str:
-    """Copy everything to the target and end the origin's log. Return the target's token."""
+    """Copy all files to the target and end the origin's log. Return the target's token."""
     if view_before.moved:
         return view_before.moved
     token = _mark_target(target, query_id)
@@ -116,7 +116,7 @@ def _read_mark(target: Store) -> MoveMark:
 
 
 def _copy_all(origin: Store, target: Store, view: LogView, progress: Progress) -> None:
-    """Copy all files of the origin that have a meaning. Its log must not change meanwhile."""
+    """Copy all files of the origin that the query needs. The origin's log must not change meanwhile."""
     transfer, catalog = SnapshotTransfer(origin, target), Catalog(origin)
     paths = [
         *origin.list(STAGED_FOLDER),
@@ -129,7 +129,7 @@ def _copy_all(origin: Store, target: Store, view: LogView, progress: Progress) -
         transfer.copy_snapshot(record, catalog.read(record))
     transfer.copy_source_folders()
     for path in origin.list(HISTORY_FOLDER):
-        with suppress(FileNotFoundError):  # A driver that has lost the location may still merge segments.
+        with suppress(FileNotFoundError):  # A driver that no longer owns the location may still merge segments.
             transfer.copy_files([path])
     for done, path in enumerate(paths, len(view.snapshots)):
         progress(done, total)
@@ -153,12 +153,12 @@ def _complete_target(origin: Store, target: Store, mark: MoveMark) -> None:
         try:
             log.append(ended_entry(log.view))
         except Fenced:
-            continue  # Another command completes the move, too.
+            continue  # Another command is completing the move at the same time.
     target.create_if_absent(IDENTITY_PATH, origin.read(IDENTITY_PATH))  # The file is created as a whole or not at all.
 
 
 def _has_log_of_origin(origin: Store, target: Store, moved: LogView) -> bool:
-    """Return True if the last log entry, which contains a random token, is the same in both."""
+    """Return True if the last log entry, which contains a random token, is the same at both locations."""
     last = entry_path(moved.next_seq - 2)
     return target.exists(last) and target.read(last) == origin.read(last)
 

@@ -1,7 +1,7 @@
-"""Row counts of narrowed in-flight entries, which snapshots have that were taken after a rescale.
+"""Row counts of narrowed in-flight entries. Snapshots that were taken after a rescale contain such entries.
 
 A narrowed entry refers to all rows of its section that its consumer has not passed. Entries of other consumers refer to
-the same rows. Only the keys of the rows tell which consumer owns them.
+the same rows. Only the keys of the rows determine which consumer owns them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from penstock.snapshots.store.store import Store
 
 
 def count_narrowed_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> SnapshotMetadata:
-    """Return metadata whose in-flight entries count only the rows of their own consumer. It must not be restored from.
+    """Return metadata whose in-flight entries count only the rows of their own consumer.
 
-    Reads the sections of narrowed entries. Metadata without narrowed entries is returned as it is.
+    The result must not be used for a restore. Reads the sections of narrowed entries. Metadata without narrowed entries
+    is returned as it is.
 
     Raises:
-        CorruptSnapshot: a section is missing or changed, or the plan does not have its exchange.
+        CorruptSnapshot: a section is missing or changed, or the plan lacks the exchange of an entry.
         OSError: the store fails.
     """
     if not any(entry.narrowed for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight):

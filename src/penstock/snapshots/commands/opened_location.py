@@ -1,4 +1,4 @@
-"""Location opened for reading. Nothing is created there, and its query may run."""
+"""Location opened for reading. Nothing is written there, and its query may be running."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class OpenedLocation:
     """State of a location when it was opened.
 
     Attributes:
-        path: the path for messages.
-        view: its log at that time. A running query may have appended entries: see ``refreshed``.
-        cache: the cache of the location; None for none.
+        path: path of the location, for messages.
+        view: its log at that time. A running query may have appended entries since: see ``refreshed``.
+        cache: the cache of the location; None for no cache.
         known: content of the cache at that time.
     """
 
@@ -59,12 +59,12 @@ class OpenedLocation:
 
         Raises:
             CorruptSnapshot: the metadata is missing or changed.
-            LocationError: the snapshot was deleted meanwhile, or its format belongs to a later release.
+            LocationError: the snapshot was deleted meanwhile, or a later release wrote its format.
         """
         return self.unless_deleted([record.checkpoint], lambda: _with_current_label(self.catalog.read(record), record))
 
     def unless_deleted(self, checkpoints: Sequence[CheckpointId], read: Callable[[], T]) -> T:
-        """Return ``read()``. Its errors get the location's name; a deleted snapshot is not reported as damaged."""
+        """Return ``read()``. Its errors get the location's path; a deleted snapshot is not reported as damaged."""
         try:
             return read()
         except (CorruptSnapshot, ValueError) as error:  # A ValueError means a path that leads out of the location.
@@ -95,7 +95,7 @@ def open_location_to_read(
     Args:
         access: access to an object store; None takes it from the environment.
         cached: use the user's ``LocationCache``.
-        logs: logs that this process has read before, so that only new entries are read.
+        logs: cache of logs that this process has read before, so that only new entries are read.
 
     Raises:
         LocationError: the folder does not exist, is not a location of Penstock, or cannot be read.
@@ -119,7 +119,7 @@ def open_store_to_read(
 
 
 def store_to_read(location: str, access: StoreAccess | None = None) -> Store:
-    """Return the store of a location as ``open_location_to_read`` does, without reading any file."""
+    """Return the store of a location as ``open_location_to_read`` does, without reading a file."""
     store, names = list_names(WHAT, location, access)
     if is_spark_checkpoint(names):
         raise LocationError(
@@ -135,7 +135,7 @@ def identity_of_location(path: str, store: Store) -> QueryIdentity:
 
 
 def read_log(path: str, store: Store, known: LogView = EMPTY_LOG) -> LogView:
-    """Return the log of a location, given the view ``known`` that was read before.
+    """Return the log of a location, starting from the earlier view ``known``.
 
     Raises as ``open_location_to_read``.
     """
@@ -151,12 +151,12 @@ def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:
 
 
 def plan_of_snapshot(metadata: SnapshotMetadata, identity: QueryIdentity) -> PlanManifest:
-    """Return the plan that the numbers in the snapshot refer to."""
+    """Return the plan that the vertex and edge numbers in the snapshot refer to."""
     return identity if metadata.plan is None else metadata.plan
 
 
 def _with_current_label(metadata: SnapshotMetadata, record: SnapshotRecord) -> SnapshotMetadata:
-    """Return the metadata with the current label and note: the file has those of the time when it was taken."""
+    """Return the metadata with the current label and note. The file has those from when the snapshot was taken."""
     return msgspec.structs.replace(metadata, label=record.label, note=record.note)
 
 

@@ -14,13 +14,14 @@ from penstock.snapshots.store.store import Store
 
 @dataclass(frozen=True)
 class OwnedLocation:
-    """Location for the owner of its log. Any other process is ``Fenced`` by its first log entry.
+    """Location for the owner of its log. The owner's first log entry has fenced all other processes.
 
     Attributes:
         pinned: snapshots that checkpoints in flight may refer to.
-        in_flight: those checkpoints.
-        kept: files that are referred to by metadata that is written, but not logged yet.
-        planned_view: the log as it would be after a takeover; for plans of a caller that does not own the location.
+        in_flight: checkpoints in flight.
+        kept: files to which metadata refers that is written but not logged yet.
+        planned_view: the log as it would be after a takeover; only for previews by a caller that does not own the
+            location.
     """
 
     store: Store

@@ -1,8 +1,9 @@
-"""Ownership of a location: a change is carried out by the owning driver, or by the command if there is no driver.
+"""Ownership of a location: the owning driver carries out a change, or the command does if there is no driver.
 
-A driver records an orderly end in the log. After that, or with ``force`` if no driver answers, the command takes the
-location over as a driver does, by a ``generation-opened`` entry, which fences a driver that still runs. The entry names
-the newest snapshot of the lineage, so the lineage does not change. The command takes no checkpoint and ends orderly.
+A driver records in the log that it has ended normally. After that, or with ``force`` if no driver answers, the command
+takes the location over as a driver does: its ``generation-opened`` entry fences a driver that still runs. The entry
+names the newest snapshot of the lineage, so the lineage does not change. The command takes no checkpoint and ends
+normally.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
 
 MAX_ATTEMPTS = 16
-"""Maximum number of tries if drivers append to the log at the same time."""
+"""Maximum number of attempts if drivers append to the log at the same time."""
 UNREACHABLE = (
     "no driver answers at this location, and the last one did not say that it ended. If none runs, use --force: a "
     "driver that still runs is stopped by it"
@@ -34,7 +35,7 @@ UNREACHABLE = (
 OWNERS_KEEP_CHANGING = "drivers come and go at this location without pause; ask again"
 Ask = Callable[[Store, rq.Command, str], rq.Answer | None]
 Token = Callable[[], str]
-"""Returns a new token per call: 32 random hex digits."""
+"""Returns a new token for each call: 32 random hex digits."""
 
 T = TypeVar("T")
 
@@ -57,10 +58,10 @@ def read_query_log(store: Store, known: CachedLocation = EMPTY_CACHE) -> LogView
 
 
 def request_snapshot(store: Store, command: rq.TakeSnapshot, ask: Ask = rq.ask, token: Token = new_token) -> str:
-    """Request a snapshot from the running query. Return its id.
+    """Request a snapshot from the running query. Return the snapshot's id.
 
     Raises:
-        LocationError: no query runs there, or it refuses.
+        LocationError: no query runs there, or the query refuses.
     """
     not_running = "no query runs at this location: only a running one can take a snapshot"
     if read_query_log(store).ended:
@@ -86,7 +87,7 @@ def request_change(
         force: fence a driver that does not answer.
 
     Raises:
-        LocationError: the change is refused; the message says what to do.
+        LocationError: the change is refused. The message says what to do.
         OSError: the store fails.
     """
     unanswered = False
@@ -104,7 +105,8 @@ def request_change(
             with take_over(store, view, token=token, known=known) as owned:
                 return apply_change(owned, command)
         except Fenced:
-            unanswered = unanswered and force  # The driver that has appended may answer, unless it was asked already.
+            # The driver that has appended may answer, so ask it. With ``force``, a silent driver is not asked again.
+            unanswered = unanswered and force
     raise LocationError(OWNERS_KEEP_CHANGING)
 
 
@@ -115,7 +117,7 @@ def require_stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
         force: permit a takeover if no driver answers.
 
     Raises:
-        LocationError: a query runs, or may run.
+        LocationError: a query runs there, or may run there.
     """
     view = read_query_log(store)
     if view.ended:
@@ -129,10 +131,10 @@ def require_stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
 
 
 def retry_when_fenced(action: Callable[[], T]) -> T:
-    """Return ``action()``. Repeat it while another driver takes over the location.
+    """Return ``action()``. Repeat the call while another driver takes over the location.
 
     Raises:
-        LocationError: raised by ``action``, or the owner keeps changing.
+        LocationError: ``action`` has raised it, or the owner keeps changing.
     """
     for _ in range(MAX_ATTEMPTS):
         with suppress(Fenced):
@@ -148,14 +150,14 @@ def take_over(
     token: Token = new_token,
     known: CachedLocation = EMPTY_CACHE,
 ) -> Iterator[OwnedLocation]:
-    """Own the location within the block. At the end record an orderly end, unless the query was moved away.
+    """Own the location within the block. At the end record a normal end, unless the query was moved away.
 
     Args:
-        seen: the log on which the decision was based.
+        seen: the view of the log on which the decision was based.
         make_opened_entry: makes the entry that takes over; by default the lineage does not change.
 
     Raises:
-        Fenced: a driver has appended an entry meanwhile. What was done by then stays done.
+        Fenced: a driver has appended an entry meanwhile. Changes made before are kept.
     """
     log = SnapshotLog(store, token, seen)
     view = log.refresh()
@@ -174,7 +176,7 @@ def take_over(
 
 
 def _opened_entry(view: LogView) -> GenerationOpened:
-    """Return the entry that takes the location over without reserving checkpoint ids. A pending retraction is kept."""
+    """Return the entry that takes the location over without reserving checkpoint ids. It keeps a pending retraction."""
     restored = view.lineage[-1].checkpoint if view.lineage else 0
     return GenerationOpened(
         view.next_generation,
@@ -188,12 +190,12 @@ def _opened_entry(view: LogView) -> GenerationOpened:
 
 
 def ended_entry(view: LogView) -> EpochCommitted:
-    """Return the entry that records that the owner, which has committed nothing, has ended."""
+    """Return the entry that records that the owner has ended. The owner must not have committed anything."""
     return EpochCommitted(view.owner, view.committed_epoch, view.reserved_until, ended=True)
 
 
 def preview_collection(store: Store, ask: Ask = rq.ask, known: CachedLocation = EMPTY_CACHE) -> rq.Answer:
-    """Return what ``gc`` would remove. Changes nothing.
+    """Return what ``gc`` would remove. Change nothing.
 
     Raises:
         LocationError: as ``request_change``.
@@ -208,7 +210,7 @@ def preview_collection(store: Store, ask: Ask = rq.ask, known: CachedLocation = 
 def preview_deletion(
     store: Store, checkpoints: Sequence[CheckpointId], known: CachedLocation = EMPTY_CACHE
 ) -> Deletion:
-    """Return what ``delete`` would remove. Changes nothing. A checkpoint in progress may still need some files.
+    """Return what ``delete`` would remove. Change nothing. A checkpoint in progress may still need some of the files.
 
     Raises:
         LocationError: as ``request_change``.
@@ -217,7 +219,7 @@ def preview_deletion(
 
 
 def plan_takeover(store: Store, known: CachedLocation = EMPTY_CACHE) -> OwnedLocation:
-    """Return the location as it would be after a takeover; for plans only, because its log cannot be appended to."""
+    """Return the location as it would be after a takeover. It is only for previews: its log cannot be appended to."""
     view = read_query_log(store, known)
     return OwnedLocation(
         store, SnapshotLog(store), Catalog(store, known.files()), planned_view=fold(view, _opened_entry(view))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from penstock.model.plain import Plain
 
 MAX_LINE_LENGTH = 120
-"""Maximum characters of a position on one line."""
+"""Maximum number of characters of a position on one line."""
 
 
 def plain_value(value: object) -> Plain:

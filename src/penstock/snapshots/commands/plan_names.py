@@ -1,4 +1,4 @@
-"""Names of vertices, edges and operators of a plan, for people."""
+"""Names of vertices, edges and operators of a plan, for users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.model.plain import Plain
 
 @dataclass(frozen=True)
 class EdgeName:
-    """Name of an edge. ``exchange`` is its stable id, ``text`` says from where to where."""
+    """Name of an edge. ``exchange`` is its stable id, ``text`` names producer and consumer."""
 
     number: int
     exchange: str
@@ -22,7 +22,7 @@ class EdgeName:
 
 
 class PlanNames:
-    """Names of the parts of a plan. Parts that the plan does not have are named by their number."""
+    """Names of the parts of a plan. A part that the plan lacks is named by its number."""
 
     def __init__(self, plan: PlanManifest) -> None:
         self._plan = plan
@@ -33,12 +33,12 @@ class PlanNames:
         self.edges = {_number(edge, "id"): self._edge(exchange, edge) for exchange, edge in plan.edges.items()}
 
     def operator(self, operator_id: str) -> str:
-        """Return the name of an operator with the id that identifies its state."""
+        """Return the name of an operator, followed by its id in parentheses if the id differs."""
         name = str(self._plan.operators.get(operator_id, {}).get("name") or operator_id)
         return name if name == operator_id else f"{name} ({operator_id})"
 
     def vertex(self, number: int) -> str:
-        """Return the names of the operators of a vertex in order."""
+        """Return the names of the operators of a vertex, in order."""
         return self._vertices.get(number, f"vertex {number}")
 
     def edge(self, number: int) -> EdgeName:

@@ -16,11 +16,11 @@ from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_
 from penstock.snapshots.format.inflight_counts import divided_bytes
 
 MAX_SPLITS_LISTED = 20
-"""Maximum number of splits per kind of change and source that a comparison lists."""
+"""Maximum number of splits that a comparison lists per source and kind of change."""
 
 
 class SplitDetails(msgspec.Struct, frozen=True):
-    """Split of a source. ``subtask`` is that of the reader which has it; None if it is not assigned."""
+    """Split of a source. ``subtask`` is the subtask that reads it; None if the split is not assigned."""
 
     split_id: str
     spec: Plain
@@ -32,10 +32,11 @@ class SourceDetails(msgspec.Struct, frozen=True):
     """Position of a source.
 
     Attributes:
-        state: state of the discovery without its blobs, whose size is ``blob_bytes``.
+        state: state of the discovery, without its blobs.
+        blob_bytes: size of the blobs of the discovery state.
         pending: splits that are not assigned to a reader yet.
         reading: assigned and unfinished splits, in reading order.
-        rows_in: rows read since the query's first start.
+        rows_in: number of rows read since the query's first start.
         drained: the event time of this source has ended.
     """
 
@@ -51,7 +52,7 @@ class SourceDetails(msgspec.Struct, frozen=True):
 
 
 class ChannelDetails(msgspec.Struct, frozen=True):
-    """Channel between two subtasks. ``watermark_us`` is the last one processed; None before the first one."""
+    """Channel between two subtasks. ``watermark_us`` is the last watermark processed; None before the first one."""
 
     producer: int
     consumer: int
@@ -61,7 +62,7 @@ class ChannelDetails(msgspec.Struct, frozen=True):
 
 
 class EdgeDetails(msgspec.Struct, frozen=True):
-    """Edge with its channels. ``watermark_us`` is the least of the channels; None if a channel has none."""
+    """Edge with its channels. ``watermark_us`` is the lowest watermark of the channels; None if a channel has none."""
 
     exchange: str
     producer: str
@@ -83,7 +84,7 @@ class SplitChange(msgspec.Struct, frozen=True):
 
 
 class SourceChange(msgspec.Struct, frozen=True):
-    """Change of a source. ``state_changed`` refers to its discovery; ``splits`` are the first ones of each kind."""
+    """Change of a source. ``state_changed`` refers to its discovery; ``splits`` lists the first splits of each kind."""
 
     operator_id: str
     name: str
@@ -98,7 +99,7 @@ class SourceChange(msgspec.Struct, frozen=True):
 
 
 class EdgeChange(msgspec.Struct, frozen=True):
-    """Change of an exchange that at least one snapshot has. Missing values are 0 and None."""
+    """Change of an exchange that at least one of the snapshots has. Missing values are 0 or None."""
 
     exchange: str
     text: str
@@ -137,7 +138,7 @@ def _sizes(entries_by_channel: Mapping[tuple[int, int], Sequence[InflightEntry]]
 
 
 def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[EdgeDetails]:
-    """Return all edges that the plan has or that hold in-flight rows, by number."""
+    """Return all edges that the plan has or that hold in-flight rows or watermarks, by number."""
     names = PlanNames(plan)
     entries: dict[int, dict[tuple[int, int], list[InflightEntry]]] = {}
     for entry in inflight_entries(metadata):
@@ -205,7 +206,7 @@ def source_changes(before: SnapshotMetadata, after: SnapshotMetadata, plan: Plan
 def edge_changes(
     before: tuple[SnapshotMetadata, PlanManifest], after: tuple[SnapshotMetadata, PlanManifest]
 ) -> list[EdgeChange]:
-    """Return the changes of the exchanges, which are matched by id because their numbers may differ."""
+    """Return the changes of the exchanges. Exchanges are matched by id, because their numbers may differ."""
     old = {edge.exchange: edge for edge in edges_of(*before)}
     new = {edge.exchange: edge for edge in edges_of(*after)}
     changes = []

@@ -1,4 +1,4 @@
-"""Request handler of the location's owner: carries out each request file once and answers it."""
+"""Request handler of the location's owner. It carries out each request file once and answers it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.snapshots.commands.owned_location import OwnedLocation
 from penstock.snapshots.store.store import Store
 
 MAX_REQUESTS = 16
-"""Maximum number of requests per call: the driver's own log writes wait meanwhile."""
+"""Maximum number of requests per call. The driver's own log writes wait meanwhile."""
 ANSWER_KEPT_MS = 600_000
-"""Time after which the files of an answered request are removed if the requester has not removed them."""
+"""Milliseconds after which the files of an answered request are removed, unless the requester has removed them."""
 INTERRUPTED = "the driver that was asked for the snapshot has ended; `penstock snapshot list` tells whether it took it"
 
 
 class RequestHandler:
-    """Handles request files; used only on the driver's log executor.
+    """Handler of request files. Only the driver's log executor may use it.
 
     Args:
         store: the location.
-        wall_ms: wall clock in milliseconds.
+        wall_ms: returns the wall clock time in milliseconds.
     """
 
     def __init__(self, store: Store, wall_ms: Callable[[], int]) -> None:
@@ -36,11 +36,11 @@ class RequestHandler:
     def handle_requests(self, owned: OwnedLocation) -> tuple[tuple[str, rq.TakeSnapshot], ...]:
         """Carry out open requests.
 
-        Return requests for new snapshots, which stay pending until ``answer_snapshot_request``.
+        Return requests for new snapshots. They stay pending until ``answer_snapshot_request`` is called.
 
         Raises:
-            Fenced: another driver owns the location; nothing was done.
-            OSError: the store fails; the next call continues.
+            Fenced: another driver owns the location. Requests that were carried out before stay carried out.
+            OSError: the store fails. The next call continues.
         """
         found = rq.files_by_token(self._store.list(rq.FOLDER))
         open_ones = [token for token, files in found.items() if rq.REQUEST in files and rq.ANSWER not in files]
@@ -60,12 +60,12 @@ class RequestHandler:
         return tuple(sorted(self._pending))
 
     def answer_snapshot_request(self, token: str, snapshot: str, refusal: str) -> None:
-        """Answer a request that ``handle_requests`` returned. Raises OSError."""
+        """Answer a request that ``handle_requests`` has returned. Raises OSError."""
         self._pending.discard(token)
         rq.create_file(self._store, token, rq.ANSWER, rq.Answer(without_secrets(refusal), snapshot))
 
     def _handle(self, token: str, owned: OwnedLocation) -> None:
-        """Claim one request and answer it, unless it was claimed by the requester."""
+        """Claim one request and answer it, unless the requester has claimed it."""
         interrupted = not rq.create_file(self._store, token, rq.CLAIM, rq.Claim(rq.BY_OWNER))
         try:
             if interrupted and rq.read_file(self._store, token, rq.CLAIM, rq.Claim).by != rq.BY_OWNER:
@@ -74,7 +74,7 @@ class RequestHandler:
             answer = self._carry_out(token, self._command(token), interrupted, owned)
         except Fenced:
             raise
-        except FileNotFoundError:  # The requester has withdrawn it meanwhile.
+        except FileNotFoundError:  # The requester has withdrawn the request meanwhile.
             self._store.delete(rq.request_path(token, rq.CLAIM))
             return
         except LocationError as refusal:
@@ -85,7 +85,7 @@ class RequestHandler:
     def _carry_out(self, token: str, command: rq.Command, interrupted: bool, owned: OwnedLocation) -> rq.Answer | None:
         """Carry out one request and return its answer; None for a snapshot request, which is answered later.
 
-        An ``interrupted`` request was claimed by an earlier driver. All commands but ``Take`` may be repeated.
+        An ``interrupted`` request was claimed by an earlier driver. All commands but ``TakeSnapshot`` may be repeated.
         """
         match command:
             case rq.TakeSnapshot() if interrupted:

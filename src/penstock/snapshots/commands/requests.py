@@ -1,8 +1,8 @@
-"""Request files: how a process asks the owner of a location for a change, and how it gets the answer.
+"""Request files: a process asks the owner of a location for a change through them, and gets the answer.
 
 A request consists of three small envelopes below ``requests/``, named by a random token: ``<token>.json`` (the
-command), ``<token>.taken.json`` (the claim) and ``<token>.answer.json``. The claim decides: either the owner claims the
-request and carries it out, or the requester claims it and stops waiting. So a request without an answer
+command), ``<token>.taken.json`` (the claim) and ``<token>.answer.json``. The claim is exclusive: either the owner
+claims the request and carries it out, or the requester claims it and stops waiting. So a request that was not claimed
 in time is never carried out later. Nothing in these files is trusted: their sizes are bounded, and invalid requests are
 refused.
 """
@@ -27,19 +27,19 @@ from penstock.snapshots.store.store import Store
 FOLDER = "requests"
 FORMAT_VERSION = 1
 VERSION_WITH_FORMAT = 2
-"""Version of a request that names a snapshot format, so that releases which know only version 1 refuse it."""
+"""Version of a request that names a snapshot format. Releases that know only version 1 refuse it."""
 MAX_BYTES = 64 << 10
-"""Maximum size of one file; larger files are not read."""
+"""Maximum size of one file in bytes. Larger files are not read."""
 MAX_IDS = 100
-"""Maximum number of snapshots per deletion: each is a log entry, and the driver's next checkpoint waits for them."""
+"""Maximum number of snapshots per request. Each is a log entry, and the driver's next checkpoint waits for them."""
 MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 CLAIM_TIMEOUT_S = 6.0
 """Seconds until a request must be claimed. A driver polls for requests about once a second, after its own writes."""
 ANSWER_TIMEOUT_S = 900.0
-"""Seconds from the claim to the answer: a snapshot may take its whole ``checkpoint.timeout``."""
+"""Seconds from the claim to the answer. A snapshot may take its whole ``checkpoint.timeout``."""
 POLL_S = 0.1
 LOG_POLL_S = 1.0
-"""Seconds between two reads of the log, which tell whether the driver has ended."""
+"""Seconds between two reads of the log, which record whether the driver has ended."""
 
 REQUEST, CLAIM, ANSWER = ".json", ".taken.json", ".answer.json"
 BY_OWNER, BY_REQUESTER = "owner", "asker"
@@ -64,13 +64,13 @@ class DeleteSnapshots(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class CollectOrphans(msgspec.Struct, frozen=True, tag="gc"):
-    """Remove files that nothing refers to; with ``dry_run`` only count them."""
+    """Remove files that nothing refers to. With ``dry_run`` only count them."""
 
     dry_run: bool = False
 
 
 class LabelSnapshot(msgspec.Struct, frozen=True, tag="label"):
-    """Set the label or note of a snapshot. An empty text removes it, None keeps it."""
+    """Set the label or note of a snapshot. An empty text removes it; None keeps it."""
 
     checkpoint: Ordinal
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] | None = None
@@ -100,12 +100,12 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Result of a request, ``<token>.answer.json``. A non-empty ``refusal`` is the reason why it was refused.
+    """Result of a request, ``<token>.answer.json``. A non-empty ``refusal`` is the reason why the request was refused.
 
     Attributes:
-        snapshot: id of the snapshot that was taken or labelled.
-        files: number of files that were removed (with ``dry_run``: would be removed).
-        bytes: size of these files.
+        snapshot: id of the snapshot that was taken or labeled.
+        files: number of files that were removed, or with ``dry_run`` would be removed.
+        bytes: total size of these files.
     """
 
     refusal: FreeText = ""
@@ -119,7 +119,7 @@ def request_path(token: str, kind: str) -> str:
 
 
 def files_by_token(paths: list[str]) -> dict[str, set[str]]:
-    """Return the existing kinds of files by token. Other files are skipped."""
+    """Return the kinds of files that exist, by token. Other files are skipped."""
     found: dict[str, set[str]] = {}
     for path in paths:
         if match := _NAME.fullmatch(path):
@@ -152,12 +152,12 @@ def read_file(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
         raise
     except (msgspec.ValidationError, OSError) as error:
         raise LocationError(f"{path} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:  # Numbers of unbounded length or unbounded nesting of brackets.
+    except (ValueError, RecursionError) as error:  # Numbers of unbounded length, or unbounded nesting.
         raise LocationError(f"{path} cannot be read: {type(error).__name__}") from error
 
 
 def remove_files(store: Store, token: str) -> None:
-    """Remove the files of a request. The request comes first: without it nothing is carried out."""
+    """Remove the files of a request. The request comes first: without it, no driver carries anything out."""
     for kind in (REQUEST, CLAIM, ANSWER):
         store.delete(request_path(token, kind))
 
@@ -176,18 +176,19 @@ def ask(
 
     Args:
         token: 32 random hex digits.
-        claim_timeout_s: seconds until the request is claimed.
+        claim_timeout_s: seconds until the request must be claimed.
         answer_timeout_s: seconds from the claim to the answer.
 
     Returns:
-        The answer; None if no driver claimed the request in time or the owner has ended. It is never carried out then.
+        The answer; None if no driver claimed the request in time or the owner has ended. The command is never carried
+        out then.
 
     Raises:
-        LocationError: the owner claimed the request and did not answer in time; the log is damaged.
+        LocationError: the owner claimed the request and did not answer in time, or the log is damaged.
         OSError: the store fails.
     """
     try:
-        # A failed write may still have created the file, so it is withdrawn, too.
+        # A failed write may still have created the file, so the request is withdrawn in this case, too.
         create_file(store, token, REQUEST, Request(version_of(command), command))
         log, next_log_read_s = SnapshotLog(store), clock() + LOG_POLL_S
         deadline_s, is_claimed = clock() + claim_timeout_s, False
@@ -213,7 +214,10 @@ def ask(
 
 
 def _withdraw(store: Store, token: str) -> None:
-    """Remove the request, unless the owner has claimed it and will remove the files after its answer."""
+    """Remove the files of the request.
+
+    If the owner has claimed the request, remove only the request itself: the owner removes the other files.
+    """
     claimed_here = create_file(store, token, CLAIM, Claim(BY_REQUESTER))
     if claimed_here or store.exists(request_path(token, ANSWER)) or _claimed_by(store, token) == BY_REQUESTER:
         remove_files(store, token)

@@ -1,8 +1,8 @@
 """``rollback`` command: let the query continue from an older snapshot at its next start.
 
-A log entry opens a Generation that restores the snapshot, runs nothing and ends. Newer snapshots leave the lineage.
-Output written since the snapshot is either kept, and produced a second time, or the entry demands a retraction, which
-the next start carries out before anything runs (``retraction``).
+A log entry opens a generation that restores the snapshot, runs nothing and ends. Newer snapshots leave the lineage.
+Output written since the snapshot is either kept, and produced a second time, or retracted. To retract it, the entry
+demands a retraction, which the next start carries out before anything runs (``retraction``).
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class Output(Enum):
 class RollbackResult:
     """Result of a rollback.
 
-    ``abandoned`` are the snapshots that left the lineage. ``retracts`` says that output will be retracted at the next
-    start. ``changed`` is False if the location was in this state already.
+    Attributes:
+        abandoned: snapshots that left the lineage.
+        retracts: output will be retracted at the next start.
+        changed: False if the location was already in this state.
     """
 
     snapshot: CheckpointId
@@ -66,13 +68,13 @@ def roll_back(
         name: id or label of the snapshot.
         output: required if output may have been written after the snapshot.
         over: names of positions that other copies of this location have recorded at outputs. The next start takes over
-            these outputs (``docs/fencing.md``). Needs ``output``.
+            these outputs (``docs/fencing.md``). Requires ``output``.
         input_restored: the user has restored all input that a source has removed (``cleanSource``).
         force: fence a driver that does not answer.
 
     Raises:
-        ConfigError: ``over`` contains an invalid position name, or ``output`` is missing.
-        LocationError: the query runs; there is no such snapshot, or it is not in the lineage; ``output`` is missing; a
+        ConfigError: ``over`` contains an invalid position name, or is given without ``output``.
+        LocationError: the query runs; the snapshot does not exist or is not in the lineage; ``output`` is missing; or a
             source has removed input that would be read again.
         CorruptSnapshot: the snapshot is damaged.
     """
@@ -148,7 +150,7 @@ def _check_input(store: Store, record: SnapshotRecord, plans: Iterable[PlanManif
 
 
 def _retraction(view: LogView, record: SnapshotRecord, plans: Iterable[PlanManifest]) -> Retraction:
-    """Return the retraction of everything that any Generation may have written after the snapshot."""
+    """Return the retraction of all output that any generation may have written after the snapshot."""
     sinks: dict[str, set[str]] = {}
     for found in [*map(targets_of, plans), {} if view.retract is None else view.retract.sinks]:
         for operator_id, targets in found.items():
@@ -158,7 +160,7 @@ def _retraction(view: LogView, record: SnapshotRecord, plans: Iterable[PlanManif
 
 
 def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManifest) -> list[PlanManifest]:
-    """Return the plans of the snapshots. Unreadable ones, which may be the reason for the rollback, are skipped."""
+    """Return the plans of the snapshots. Skip unreadable snapshots: they may be the reason for the rollback."""
     plans = []
     for record in records:
         with suppress(CorruptSnapshot):

@@ -1,4 +1,4 @@
-"""File sharing between snapshots: which files each snapshot needs, and what a deletion therefore frees."""
+"""File sharing between snapshots: the files that each snapshot needs, and so the files that a deletion frees."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 
 MAX_FILES = 2000
-"""Maximum number of files; the largest are returned."""
+"""Maximum number of files in the result. The largest files are returned."""
 MAX_SNAPSHOTS = 200
-"""Maximum number of snapshots; the newest are read."""
+"""Maximum number of snapshots. The newest snapshots are read."""
 STATE, INFLIGHT, METADATA, PORTABLE = "state", "inflight", "metadata", "portable"
 
 
 class SharedFile(msgspec.Struct, frozen=True):
     """File with the ids of the snapshots that need it, ascending. ``bytes`` is 0 if it is missing.
 
-    ``kind`` is ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``.
+    ``kind`` is ``state`` (state of operators and sources), ``inflight``, ``metadata`` or ``portable``.
     """
 
     path: str
@@ -37,7 +37,7 @@ class SharedFile(msgspec.Struct, frozen=True):
 class FileSharing(msgspec.Struct, frozen=True):
     """Files, the largest first, and the snapshots that were read, ascending.
 
-    ``truncated`` if there are more of either.
+    ``truncated`` is True if the location has more files or snapshots.
     """
 
     files: list[SharedFile]
@@ -46,7 +46,7 @@ class FileSharing(msgspec.Struct, frozen=True):
 
 
 def find_shared_files(opened: OpenedLocation) -> FileSharing:
-    """Return the files of the snapshots. For damaged metadata only the files named after the snapshot are known.
+    """Return the files of the snapshots. If metadata is damaged, only the files named after the snapshot are returned.
 
     Raises:
         LocationError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""``show`` command: content of one snapshot in the names of its plan, and the bottleneck of its query."""
+"""``show`` command: content of one snapshot with the names of its plan, and the bottleneck of its query."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class KeyGroupSkew(msgspec.Struct, frozen=True):
     """Skew of rows over key groups.
 
     Attributes:
-        counted: rows were read and counted. Otherwise ``skew`` is a lower bound derived from the key group ranges of
-            sections, and ``group`` and ``rows`` are unknown (-1).
+        counted: True if rows were read and counted. Otherwise ``skew`` is a lower bound derived from the key group
+            ranges of sections, and ``group`` and ``rows`` are unknown (-1).
         skew: rows of the largest key group divided by the mean over all key groups, or by 1 if there are fewer rows
             than key groups.
     """
@@ -44,7 +44,7 @@ class KeyGroupSkew(msgspec.Struct, frozen=True):
 class TableDetails(msgspec.Struct, frozen=True):
     """State table.
 
-    ``rows`` is None if it is unknown without reading them. ``bytes`` counts each stored section once.
+    ``rows`` is None if the number is unknown without reading the rows. ``bytes`` counts each stored section once.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OperatorDetails(msgspec.Struct, frozen=True):
 
 
 class SubtaskDetails(msgspec.Struct, frozen=True):
-    """Capture metrics of a subtask, see ``CaptureMetrics``. Times are in milliseconds."""
+    """Capture metrics of a subtask; see ``CaptureMetrics``. Times are in milliseconds."""
 
     vertex: str
     index: int
@@ -84,9 +84,9 @@ class SubtaskDetails(msgspec.Struct, frozen=True):
 
 
 class BottleneckDetails(msgspec.Struct, frozen=True):
-    """Bottleneck of the query; ``vertex`` is empty if there is none. ``explanation`` says how it was derived.
+    """Bottleneck of the query. ``vertex`` is empty if there is none. ``explanation`` says how it was derived.
 
-    ``share`` is the part of the in-flight bytes in front of it that waits at ``subtask``.
+    ``share`` is the fraction of ``bytes``, the in-flight bytes in front of the vertex, that are queued at ``subtask``.
     """
 
     vertex: str
@@ -97,7 +97,7 @@ class BottleneckDetails(msgspec.Struct, frozen=True):
 
 
 class SnapshotDetails(msgspec.Struct, frozen=True):
-    """Content of a snapshot. ``drained``: all that is left to do is to commit."""
+    """Content of a snapshot. ``drained`` is True if only commits remain to be done."""
 
     location: str
     snapshot: ListedSnapshot
@@ -119,10 +119,10 @@ def show_snapshot(
     count_rows: bool = False,
     pinned: Collection[CheckpointId] = (),
 ) -> SnapshotDetails:
-    """Return the content of a snapshot. Only ``count_rows`` reads all of its state.
+    """Return the content of a snapshot. Only with ``count_rows`` is all of its state read.
 
-    The metadata of other snapshots is read as well, because it decides which bytes only this one needs. ``pinned`` is
-    as in ``list_snapshots``.
+    The metadata of other snapshots is read as well, because it determines which bytes only this snapshot needs.
+    ``pinned`` is as in ``list_snapshots``.
 
     Raises:
         CorruptSnapshot: metadata or a section that is read is damaged.
@@ -176,7 +176,7 @@ def _load(metadata: SnapshotMetadata, names: PlanNames, vertex: int) -> InputLoa
 
 
 def _operators(metadata: SnapshotMetadata, plan: PlanManifest, store: Store | None) -> list[OperatorDetails]:
-    """Return the operators. Rows are read from ``store``; None for not reading them."""
+    """Return the operators. Rows are read from ``store``, or not at all if it is None."""
     names = PlanNames(plan)
     tables = table_entries(metadata)
     found = []
@@ -229,7 +229,10 @@ def _table(
 
 
 def _known_rows(metadata: SnapshotMetadata, operator_id: str, entries: Sequence[StateEntry], alone: bool) -> int | None:
-    """Return the rows of a table if metadata tells them: operators only count the rows of all their tables together."""
+    """Return the number of rows of a table; None if the metadata does not contain it.
+
+    Operators count the rows of all their tables together.
+    """
     counted = [
         metric.state_rows[operator_id]
         for slot in metadata.slots
@@ -242,7 +245,7 @@ def _known_rows(metadata: SnapshotMetadata, operator_id: str, entries: Sequence[
 
 
 def _written_at_once(entries: Sequence[StateEntry]) -> bool:
-    """Return True if one checkpoint wrote all entries, and none is a delta: each has all rows of its section."""
+    """Return True if one checkpoint wrote all entries, none is a delta, and each has all rows of its section."""
     checkpoints = {tuple(entry.section.path.split("-")[:2]) for entry in entries}
     sections = {entry.section for entry in entries}
     return len(checkpoints) == 1 and len(sections) == len(entries) and not has_deltas(entries)

@@ -17,9 +17,9 @@ class SnapshotSizes(msgspec.Struct, frozen=True):
         unaligned_subtasks: number of the ``subtasks`` that were captured unaligned.
         state_rows: rows of all tables, as their operators counted them.
         state_bytes: size of all sections with state.
-        inflight_rows: rows of in-flight data; narrowed entries must be counted first (``count_narrowed_rows``).
+        inflight_rows: rows of in-flight data. Narrowed entries must be counted first (``count_narrowed_rows``).
         inflight_bytes: size of all sections with in-flight data.
-        section_bytes: size of all sections that it refers to.
+        section_bytes: size of all sections that the snapshot refers to.
         files: the data files with these sections.
     """
 

@@ -1,7 +1,7 @@
 """Rows of one state table of a snapshot, read a few key groups at a time from all subtasks.
 
 Tables may be far larger than memory, so they are read in ranges of key groups with about ``RANGE_BYTES`` of stored
-bytes. Rows are compared by codes: integers that are equal where values are equal in Spark's sense (null and null, NaN
+bytes. Rows are compared by codes: integers that are equal if the values are equal in Spark's sense (null and null, NaN
 and NaN). This works for columns of any type.
 """
 
@@ -26,7 +26,7 @@ from penstock.state.arrays import plain_objects
 from penstock.state.stored_form import DELETED_COLUMN
 
 RANGE_BYTES = 32 << 20
-"""Stored bytes per range of key groups. Decoded, with codes, they take several times as much memory."""
+"""Stored bytes per range of key groups. Decoded rows with their codes take several times as much memory."""
 NO_ROW = -1
 Codes = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ Codes = npt.NDArray[np.int64]
 class StoredTable:
     """Stored rows in the order in which they apply.
 
-    Columns of ``rows`` are named by position, ``deleted`` marks tombstones.
+    Columns of ``rows`` are named by position. ``deleted`` marks tombstones.
     """
 
     names: list[str]
@@ -44,7 +44,7 @@ class StoredTable:
 
 
 class ColumnsDiffer(Exception):
-    """Raised for rows that cannot be compared because they have different columns."""
+    """Rows cannot be compared because they have different columns."""
 
 
 def stored_rows(
@@ -85,7 +85,10 @@ def stored_rows(
 
 
 def _pieces(store: Store, entries: Sequence[StateEntry]) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
-    """Yield batches without the tombstone column. They are copied: a slice would keep its whole section in memory."""
+    """Yield batches without the tombstone column, and the tombstones.
+
+    Batches are copied, because a slice would keep its whole section in memory.
+    """
     if not entries:
         return
     for entry in entries:
@@ -104,7 +107,7 @@ def _pieces(store: Store, entries: Sequence[StateEntry]) -> Iterator[tuple[pa.Re
 
 
 def _with_nulls(batch: pa.RecordBatch, names: Sequence[str], first_added: int) -> pa.RecordBatch:
-    """Add the missing columns; their type is null."""
+    """Add the missing columns, with the null type."""
     if batch.schema.names[:first_added] != list(names[:first_added]):
         raise ColumnsDiffer(f"({', '.join(names[:first_added])}) and ({', '.join(batch.schema.names[:first_added])})")
     for name in names:
@@ -131,10 +134,10 @@ def has_deltas(entries: Iterable[StateEntry]) -> bool:
 
 
 def column_codes(column: pa.Array | pa.ChunkedArray) -> Codes:
-    """Return a number for each value; equal values and only these have equal numbers."""
+    """Return a number for each value. Two values have the same number if and only if they are equal."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # It has too many bytes for one array, or is empty.
+        if isinstance(column, pa.ChunkedArray):  # The column has too many bytes for one array, or is empty.
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_struct(column.type):
         parts = [column_codes(part) for part in column.flatten()]
@@ -148,7 +151,7 @@ def column_codes(column: pa.Array | pa.ChunkedArray) -> Codes:
 
 
 def combine_codes(codes: Sequence[Codes], count: int) -> Codes:
-    """Combine the codes of several columns into one code per row, from 0 without gaps."""
+    """Combine the codes of several columns into one code per row. The codes start at 0 and have no gaps."""
     rows = np.zeros(count, np.int64)
     for column in codes:
         pairs = rows * (int(column.max(initial=0)) + 1) + column
@@ -157,10 +160,10 @@ def combine_codes(codes: Sequence[Codes], count: int) -> Codes:
 
 
 def last_rows(keys: Codes, distinct: int, first: int, count: int, deleted: npt.NDArray[np.bool_]) -> Codes:
-    """Return by key the valid row among rows ``[first, first + count)``; ``NO_ROW`` where it is deleted."""
+    """Return the valid row of each key among rows ``[first, first + count)``; ``NO_ROW`` if the key has none."""
     last = np.full(distinct, NO_ROW, np.int64)
     span = np.arange(first, first + count)
-    last[keys[span]] = span  # The last of several rows with one key remains.
+    last[keys[span]] = span  # Of several rows with one key, the last one remains.
     known = last[last != NO_ROW]
     last[keys[known[deleted[known]]]] = NO_ROW
     return last
@@ -173,7 +176,9 @@ def live_rows_by_group(
     key_count: int | None,
     first_added: int | None = None,
 ) -> npt.NDArray[np.int64] | None:
-    """Read the table and count the rows of each key group. None if keys are unknown and rows replace others.
+    """Read the table and count the rows of each key group.
+
+    Return None if the keys are unknown and the table has deltas, whose rows replace others.
 
     Raises:
         CorruptSnapshot, ColumnsDiffer: as ``stored_rows``.

@@ -1,7 +1,7 @@
 """``verify`` command: check every file that the snapshots of a location need, and list unneeded files.
 
-A section is read once even if many snapshots refer to it, and in pieces, so that a reference with a forged length takes
-no memory. Damage does not end the check: all damage is reported.
+A section is read once even if many snapshots refer to it. It is read in pieces, so that a reference with a forged
+length takes no memory. Damage does not end the check: all damage is reported.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.transfer import source_files
 
 PIECE_BYTES = 4 << 20
-"""Bytes of a section that are read at once."""
+"""Number of bytes of a section that are read at a time."""
 Progress = Callable[[int, int], None]
-"""Called with the bytes that were verified and the total."""
+"""Callback with the number of verified bytes and the total."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -59,10 +59,11 @@ class Verification(msgspec.Struct, frozen=True):
     """Result of a verification.
 
     Attributes:
-        sections, bytes: number and size of the sections that were read.
-        orphans: files that no snapshot refers to and a collection removes. A crash leaves such files.
+        sections: number of intact sections.
+        bytes: number of section bytes that were read.
+        orphans: files that no snapshot refers to and that a collection removes. A crash leaves such files.
         unused_known: False if the metadata of a snapshot cannot be read or only one snapshot was verified.
-        unsettled: files newer than the newest snapshot, of checkpoints in flight or of an interrupted one.
+        unsettled: files newer than the newest snapshot, of checkpoints in flight or of an interrupted checkpoint.
     """
 
     location: str
@@ -78,7 +79,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Findings:
-    """Findings so far. ``problems``: path -> problem -> the snapshots that need the file."""
+    """Findings so far. ``problems`` maps path and problem to the snapshots that need the file."""
 
     problems: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     sections: int = 0
@@ -92,17 +93,17 @@ class _Findings:
 def verify_location(
     location: str, snapshot: str = "", progress: Progress | None = None, access: StoreAccess | None = None
 ) -> Verification:
-    """Verify the log and all snapshots, or only the named one. Unused files are only listed for all snapshots.
+    """Verify the log and all snapshots, or only the named snapshot. Unused files are listed only for all snapshots.
 
     Args:
         access: access to an object store; None takes it from the environment.
 
     Raises:
-        LocationError: there is no location or no such snapshot.
+        LocationError: the location or the snapshot does not exist.
     """
     store = store_to_read(location, access)
     found = _Findings()
-    # List the files before reading the log, so that newer files are not judged.
+    # List the files before reading the log, so that newer files are not considered.
     files = [] if snapshot else list_collectable(store)
     _check_identity(store, found)
     log = check_log(store)
@@ -152,7 +153,7 @@ def _check_identity(store: Store, found: _Findings) -> None:
 
 
 def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Findings) -> dict[int, SnapshotMetadata]:
-    """Return the metadata by checkpoint, without unreadable ones."""
+    """Return the metadata by checkpoint, without snapshots whose metadata is unreadable."""
     catalog = Catalog(store)
     metadata: dict[int, SnapshotMetadata] = {}
 
@@ -182,7 +183,7 @@ def _check_all(
                 found.note(path, "is missing", [snapshot.id])
     whole: list[SectionRef] = []
     sizes: dict[str, int] | None = None
-    with suppress(OSError):  # Then each size is requested separately, and errors are noted.
+    with suppress(OSError):  # If this fails, each size is requested separately, and errors are noted.
         sizes = sizes_of_files(store, users)
     for section in sorted(users, key=lambda section: (section.path, section.offset)):
         try:
@@ -214,7 +215,7 @@ def _check_all(
 def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
     """Yield the lengths of the pieces of a section as they are read.
 
-    Raises CorruptSnapshot at the end if it was changed.
+    Raises CorruptSnapshot if the section is short, or at the end if it was changed.
     """
     where = f"section {ref.identity!r} at offset {ref.offset} (+{ref.length})"
     actual = xxhash.xxh3_128(ref.identity.encode() + b"\0")
@@ -231,7 +232,7 @@ def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
 
 
 def _drop_problems_of_deleted(store: Store, found: _Findings, records: Sequence[SnapshotRecord]) -> LogView | None:
-    """Drop problems of snapshots that were deleted meanwhile, and return the current log; None if it cannot be read."""
+    """Drop problems of snapshots that were deleted meanwhile. Return the current log; None if it cannot be read."""
     try:
         now = SnapshotLog(store).refresh()
     except (LocationError, OSError):
@@ -256,7 +257,7 @@ def _unused(
     known = referenced | {record.metadata.path for record in view.snapshots}
     dead = set(orphans(view, files, referenced, ()))
     orphaned, unsettled = [], []
-    # Other files have been removed meanwhile.
+    # Files without a size have been removed meanwhile.
     for path, size in store.sizes([path for path in files if path not in known]).items():
         if path in dead:
             orphaned.append(UnusedFile(path, size, _is_of_ended_generation(path, view)))
@@ -266,7 +267,7 @@ def _unused(
 
 
 def _is_of_ended_generation(path: str, view: LogView) -> bool:
-    """Return True if the file's Generation has ended, or, for metadata, the Generation of its checkpoint."""
+    """Return True if the generation of the file has ended. For metadata, this is the generation of its checkpoint."""
     number = path.rpartition("/")[2].partition("-")[0]
     if number.isdigit():
         return int(number) < view.owner

@@ -17,18 +17,18 @@ import pyarrow as pa
 from penstock.errors import CorruptSnapshot
 
 MAX_BODILESS_ROWS = 1 << 24
-"""Maximum number of rows of a batch whose columns take no bytes, such as nulls. Such rows may cost much later."""
+"""Maximum number of rows of a batch whose columns take no bytes, such as nulls. Such rows may be costly later."""
 ROWS_PER_BYTE = 8
 """Maximum number of rows per byte of a body: a boolean takes one bit."""
 MAX_DECOMPRESSED_BYTES = 1 << 30
 """Maximum decompressed size of a stream with compressed buffers. No release writes larger ones."""
 LZ4_AT_BEST = 255
-"""Maximum ratio of a text's size to that of its lz4 frame."""
+"""Maximum ratio of decompressed to compressed size of an lz4 frame."""
 
 _UNSUPPORTED_TYPES = (pa.types.is_dictionary, pa.types.is_union, pa.types.is_run_end_encoded)
 
 _NATIVE_ERRORS = (RuntimeError, LookupError, TypeError, ArithmeticError)
-"""Python exceptions for C++ exceptions without a class of their own in pyarrow."""
+"""Python exceptions that stand for C++ exceptions without a class of their own in pyarrow."""
 
 _HEADER = 2
 """Positions of fields in the flatbuffers tables."""
@@ -50,7 +50,7 @@ class _BatchHeader(NamedTuple):
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Raise CorruptSnapshot, with ``what`` as prefix, for any error of pyarrow."""
+    """Raise CorruptSnapshot, with ``what`` as prefix, for any error of pyarrow in the block."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, struct.error, MemoryError, *_NATIVE_ERRORS) as error:
@@ -58,11 +58,13 @@ def decoding(what: str) -> Iterator[None]:
 
 
 def check_stream(source: pa.NativeFile | pa.Buffer, what: str, *, compressed: bool) -> None:
-    """Check a stream without decoding it: it has only a schema and record batches whose declared sizes are possible.
+    """Check a stream without decoding it.
+
+    The stream must have only a schema and record batches, and the sizes that they declare must be possible.
 
     Args:
         what: name of the stream, for messages.
-        compressed: lz4 is allowed.
+        compressed: permit lz4 compression.
 
     Raises:
         CorruptSnapshot: the stream fails the check.
@@ -81,17 +83,17 @@ def check_stream(source: pa.NativeFile | pa.Buffer, what: str, *, compressed: bo
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise ValueError for a schema that no stored rows have.
+    """Raise ValueError for a schema that stored rows cannot have.
 
-    Such are names that are not text, unknown time zones, and types whose values refer to others or are made by
-    registered code.
+    Such a schema has names that are not text, unknown time zones, or types whose values refer to other values or are
+    made by registered code.
     """
     for field in schema:
         _check_field(field)
 
 
 def _check_field(field: pa.Field) -> None:
-    name, kind = field.name, field.type  # reading a name that is not text raises an error
+    name, kind = field.name, field.type  # Reading a name that is not text raises an error.
     if any(is_such(kind) for is_such in _UNSUPPORTED_TYPES) or isinstance(kind, pa.BaseExtensionType):
         raise ValueError(f"column {name!r:.50} has the type {kind!s:.100}")
     if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -1,7 +1,7 @@
-"""Blobs of discovery states: each blob is a section of its own, the rest of the state is in the metadata.
+"""Blobs of discovery states: each blob is a section of its own. The rest of the state is in the metadata.
 
-The first snapshot with a blob stores it in the driver's data file of that checkpoint, and later ones refer to it. Blobs
-are identified by their content, so a source need not know which blobs are stored already.
+The first snapshot with a blob stores it in the driver's data file of that checkpoint, and later snapshots refer to it.
+Blobs are identified by their content, so a source need not know which blobs are stored already.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def extract_blobs(state: Plain) -> tuple[Plain, list[Blob]]:
 
 
 def insert_blobs(state: Plain, blobs: Sequence[bytes]) -> Plain:
-    """Return the state with its blobs, the inverse of ``extract_blobs``.
+    """Return the state with its blobs. This is the inverse of ``extract_blobs``.
 
     Raises IndexError for a placeholder without a blob.
     """
@@ -67,7 +67,7 @@ def insert_blobs(state: Plain, blobs: Sequence[bytes]) -> Plain:
 
 
 class BlobStore:
-    """Writes each blob of snapshots once. Owned by one thread.
+    """Writer of the blobs of snapshots. It writes each blob once. One thread owns it.
 
     Args:
         store: the location.
@@ -81,7 +81,7 @@ class BlobStore:
         self._newest = 0
 
     def write_blobs(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """Write new blobs and return the metadata as it is stored. All that it refers to is durable on return.
+        """Write new blobs and return the metadata as it is stored. All files that it refers to are durable on return.
 
         Raises:
             CheckpointFailed: the store is full or fails.
@@ -107,9 +107,9 @@ class BlobStore:
         return msgspec.structs.replace(source, state=state, sections=sections)
 
     def snapshot_completed(self, metadata: SnapshotMetadata) -> None:
-        """Record that a snapshot exists with this stored metadata, so that later ones may refer to its blobs.
+        """Record that a snapshot exists with this stored metadata, so that later snapshots may refer to its blobs.
 
-        The newest snapshot is never deleted, so only its blobs are remembered.
+        Only the blobs of the newest snapshot are remembered, because only the newest snapshot is never deleted.
         """
         if metadata.checkpoint < self._newest:
             return
@@ -118,11 +118,11 @@ class BlobStore:
         self._known = {ref.identity.rpartition("/")[2]: ref for ref in refs}
 
     def forget(self) -> None:
-        """Forget all blobs, so that they are written again, because files of older snapshots are damaged."""
+        """Forget all blobs, so that they are written again. Needed if files of older snapshots are damaged."""
         self._known.clear()
 
     def restore_blobs(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """Return an existing snapshot's metadata with the states as their sources returned them.
+        """Return an existing snapshot's metadata, with the states as their sources returned them.
 
         Raises:
             CorruptSnapshot: a blob is missing or changed.

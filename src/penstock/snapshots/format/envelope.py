@@ -17,8 +17,11 @@ from penstock.errors import CorruptSnapshot
 _WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
 _FEW_VALUES = 1 << 22
 _BYTES_OF_A_VALUE = 8
-"""A file may have ``_FEW_VALUES`` values, and one more for each ``_BYTES_OF_A_VALUE`` bytes: Penstock's own files have
-fewer. An array or object counts as four values. Decoded values take up to seven times the size of the file."""
+"""A file may have ``_FEW_VALUES`` values, and one more for each ``_BYTES_OF_A_VALUE`` bytes.
+
+Penstock's own files have fewer values. An array or object counts as four values. Decoded values take up to seven times
+the size of the file.
+"""
 _ARRAY_OR_OBJECT = 4
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
@@ -36,7 +39,7 @@ def exceeds_value_limit(data: bytes) -> bool:
 
 
 def check_values(data: bytes, path: str) -> None:
-    """Raise CorruptSnapshot for a file of the location with too many values, see ``exceeds_value_limit``."""
+    """Raise CorruptSnapshot for a file of the location with too many values; see ``exceeds_value_limit``."""
     if exceeds_value_limit(data):
         raise CorruptSnapshot(f"{path} holds too many values for its size; {_WAY_OUT}")
 
@@ -68,18 +71,18 @@ def sealed_body(data: bytes, path: str) -> bytes:
     """Return the JSON of an intact file's body.
 
     Raises:
-        CorruptSnapshot: the file is not JSON, not an envelope, or changed; names ``path``.
+        CorruptSnapshot: the file is not JSON, is not an envelope, or was changed. The message names ``path``.
     """
     as_sealed = _SEALED.fullmatch(data)
     if as_sealed and digest(as_sealed[1]) == as_sealed[2].decode():
-        return as_sealed[1]  # The checksum was taken over these very bytes, so nothing is parsed.
+        return as_sealed[1]  # The checksum was taken over exactly these bytes, so nothing needs to be parsed.
     check_values(data, path)
     try:
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
             raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
         body = canonical_json(envelope["body"])
-    # Numbers of unbounded length, unbounded nesting or invalid surrogates.
+    # The error may be caused by numbers of unbounded length, unbounded nesting or invalid surrogates.
     except (ValueError, RecursionError, MemoryError) as error:
         raise _not_json(path, error) from error
     if digest(body) != envelope["checksum"]:

@@ -1,7 +1,7 @@
-"""Row and byte counts of in-flight data whose sections several entries refer to.
+"""Row and byte counts of in-flight data, for sections to which several entries refer.
 
-After a rescale every new owner of some key groups of a section has an entry for it. Rows of other exchanges are divided
-into runs with one entry each.
+After a rescale, every new owner of some key groups of a section has an entry for it. Rows of exchanges without keys are
+divided into runs with one entry each.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from penstock.model.manifest import InflightEntry, SectionRef, SnapshotMetadata
 
 
 def distinct_rows(entries: Iterable[InflightEntry]) -> int:
-    """Return the number of different rows that the entries refer to.
+    """Return the number of distinct rows that the entries refer to.
 
-    Only the keys of rows say which consumer a row of a narrowed entry is for. So rows that their consumer has read
-    still count while another consumer of the section has not come as far.
+    Only the keys of the rows determine which consumer a row of a narrowed entry belongs to. So a row that its consumer
+    has read still counts as long as another consumer of the section has not passed it.
     """
     rows = 0
     narrowed: dict[SectionRef, tuple[int, int]] = {}
@@ -31,19 +31,19 @@ def distinct_rows(entries: Iterable[InflightEntry]) -> int:
 
 
 def rows_in_flight(metadata: SnapshotMetadata | None) -> int:
-    """Return the number of different rows in flight that a snapshot refers to, 0 for none; see ``distinct_rows``."""
+    """Return the number of distinct in-flight rows of a snapshot; 0 if there is no snapshot. See ``distinct_rows``."""
     if metadata is None:
         return 0
     return distinct_rows(entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
 
 
 def divided_bytes(entries: Sequence[InflightEntry]) -> list[int]:
-    """Return the stored bytes of each entry: a section is divided among its entries by their rows.
+    """Return the stored bytes of each entry. A section is divided among its entries in proportion to their rows.
 
-    The sum is that of all sections, each once.
+    The result sums up to the size of all sections, each counted once.
 
     Args:
-        entries: with the rows of their own consumer only (``count_narrowed_rows``).
+        entries: entries that count only the rows of their own consumer (``count_narrowed_rows``).
     """
     rows_left: Counter[SectionRef] = Counter()
     for entry in entries:

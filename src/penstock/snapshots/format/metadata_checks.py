@@ -1,4 +1,4 @@
-"""Checks of a snapshot's metadata, which may be forged and which later code trusts.
+"""Checks of a snapshot's metadata. The metadata may be forged, and later code trusts it.
 
 Decoding checks the bounds of single numbers, which ``manifest`` declares.
 """
@@ -73,7 +73,7 @@ class StoredEdge(msgspec.Struct):
 
 
 class CheckedPlan(NamedTuple):
-    """Consistent plan."""
+    """Plan that was checked for consistency."""
 
     operators: Mapping[str, StoredOperator]
     edges: Mapping[str, StoredEdge]
@@ -91,7 +91,7 @@ def require(holds: bool, complaint: str) -> None:
 
 
 def checked_plan(stored: PlanManifest) -> CheckedPlan:
-    """Return the plan. Raises ValueError if it is not consistent."""
+    """Return the decoded plan. Raises ValueError if it is not consistent."""
     operators = convert(stored.operators, dict[str, StoredOperator])
     edges = convert(stored.edges, dict[str, StoredEdge])
     ids = [edge.id for edge in edges.values()]
@@ -106,7 +106,7 @@ def checked_plan(stored: PlanManifest) -> CheckedPlan:
 
 
 def checked_metadata(metadata: SnapshotMetadata, what: str) -> SnapshotMetadata:
-    """Return the metadata. Raises CorruptSnapshot, naming ``what``, for impossible values."""
+    """Return the metadata. Raises CorruptSnapshot for impossible values; the message names ``what``."""
     try:
         check_metadata(metadata)
     except (ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ def checked_metadata(metadata: SnapshotMetadata, what: str) -> SnapshotMetadata:
 
 
 def check_metadata(metadata: SnapshotMetadata) -> CheckedPlan | None:
-    """Check the metadata and return its plan, if it has one. Raises ValueError for impossible values."""
+    """Check the metadata and return its plan, or None if it has none. Raises ValueError for impossible values."""
     _check_numbers(metadata)
     plan = None if metadata.plan is None else checked_plan(metadata.plan)
     _check_subtasks(metadata, None if plan is None else plan.vertices)
@@ -154,7 +154,7 @@ def _check_numbers(metadata: SnapshotMetadata) -> None:
 
 
 def _check_batches(metadata: SnapshotMetadata) -> None:
-    """Raise ValueError unless the batch ids fit each other and the format version."""
+    """Raise ValueError unless the batch ids are consistent with each other and with the format version."""
     require((metadata.next_batch is None) == (metadata.format_version == 1), "batch ids of another format version")
     batches = sorted(metadata.batches.items())
     ids = [batch for _, batch in batches]
@@ -164,7 +164,7 @@ def _check_batches(metadata: SnapshotMetadata) -> None:
 
 
 def _check_subtasks(metadata: SnapshotMetadata, vertices: Collection[int] | None) -> None:
-    """Raise ValueError unless every slot has every subtask once. ``vertices`` are those of the plan."""
+    """Raise ValueError unless every slot has every subtask once. ``vertices`` are the vertices of the plan."""
     slots = [slot.slot for slot in metadata.slots]
     require(
         sorted(slots) == list(range(metadata.parallelism)),

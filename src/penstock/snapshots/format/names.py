@@ -32,13 +32,13 @@ def has_name(record: Nameable, name: str) -> bool:
 
 
 def find_record(where: str, view: LogView, name: str) -> SnapshotRecord:
-    """Return the named snapshot. An id takes precedence over a label that looks like one.
+    """Return the named snapshot. An id takes precedence over a label that looks like an id.
 
     Args:
         where: prefix of messages: the location, or the option that names it.
 
     Raises:
-        LocationError: there is none, or several have this label. The message lists the existing ones.
+        LocationError: there is no such snapshot, or several have this label. The message lists the existing snapshots.
     """
     return find_named(where, view.snapshots, name)
 

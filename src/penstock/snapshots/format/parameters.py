@@ -1,8 +1,8 @@
-"""Parameters that state depends on besides its columns: keys, windows and functions, as a plan stores them.
+"""Parameters that state depends on in addition to its columns: keys, windows and functions, as a plan stores them.
 
 A change of the window length, key expression or output mode does not change the names and types of state columns. Old
-and new rows would be mixed, or would not find each other. Plans of earlier releases have no parameters. A parameter
-that one of two plans does not have is not compared; the new plan stores it.
+and new rows would be mixed, or would not match each other. Plans of earlier releases have no parameters. A parameter
+that one of two plans lacks is not compared; the new plan stores it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.model.plain import Plain
 
 PARAMETERS, ARGUMENTS = "parameters", "arguments"
-"""Keys of an operator's entry in a plan, see ``OperatorSpec``."""
+"""Keys of an operator's entry in a plan; see ``OperatorSpec``."""
 CHANGED_MEANING_HINT = (
     "State that was built with the stored values cannot be used with the new ones: rows of both would be mixed, or not "
     "find each other. Undo the change, or choose an empty checkpointLocation to start anew. If the stored state is "
@@ -42,7 +42,7 @@ def meaning_entry(parameters: Mapping[str, str], arguments: Sequence[str]) -> di
 def changed_meaning(
     operator_id: str, before: Mapping[str, Plain], after: Mapping[str, Plain]
 ) -> Iterator[ChangedMeaning]:
-    """Find parameters with different values in two entries of an operator, and arguments that have changed position."""
+    """Yield parameters whose values differ in two entries of an operator, and arguments that have changed position."""
     stored, new = before.get(PARAMETERS), after.get(PARAMETERS)
     changed = set()
     if isinstance(stored, dict) and isinstance(new, dict):

@@ -1,8 +1,9 @@
 """Stored form of a plan, and rules by which a later plan may differ from it.
 
-Operators and exchanges are identified by their ids. User code, paths and names are never compared, nor are expressions
-that no state depends on. Operators without state may be added, removed and moved. A state must find its operator again,
-with the same columns and parameters (``parameters.py``). A new state must not begin in the middle of existing output.
+Operators and exchanges are identified by their ids. User code, paths and names are never compared, and neither are
+expressions that no state depends on. Operators without state may be added, removed and moved. State must find its
+operator in the new plan, with the same columns and parameters (``parameters.py``). New state must not begin in the
+middle of existing output.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ CHANGED_COLUMN = "__changed"
 """Column after the keys of an aggregation's state: True if the group changed since it was last emitted."""
 _CHANGED_COLUMN_TEXT = f"{CHANGED_COLUMN} bool"
 _COUNTER = re.compile(r"__a\d+_(count|seen)")
-"""Buffers of aggregate functions that hold the number of values, or whether there was one."""
+"""Names of aggregate buffers that hold the number of values, or whether there was a value."""
 EDGE_PROPERTIES = ("kind", "keys", "schema", "port")
-"""Properties of an exchange that its rows in flight depend on; see ``accepts_rows_of``."""
+"""Properties of an exchange that its in-flight rows depend on; see ``accepts_rows_of``."""
 DROPPED_STATE_HINT = (
     "Undo the change, or give an empty checkpointLocation to start anew; "
     "spark.penstock.snapshots.allowDroppedState=true gives up the state of operators that are absent now"
@@ -50,14 +51,14 @@ DECLARED_STATE_HINT = (
 
 
 class LostState(Difference):
-    """Line about state that a user declares."""
+    """Difference in state that a user declares."""
 
 
 def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
     """Return the error with the table of differences.
 
     Args:
-        way_out: what the user can do; by default the hints for these kinds of differences.
+        way_out: text that says what the user can do; by default the hints for these kinds of differences.
     """
     if not way_out:
         ways = {LostState: DECLARED_STATE_HINT, ChangedMeaning: CHANGED_MEANING_HINT, Difference: DROPPED_STATE_HINT}
@@ -88,13 +89,13 @@ def plan_of(graph: JobGraph) -> PlanManifest:
 
 
 def target_of(spec: SinkSpec) -> str:
-    """Return the stored target of a sink. Equal targets are the same place. Empty if the target is unknown."""
+    """Return the stored target of a sink; empty if it is unknown. Equal stored targets are the same place."""
     target = spec.sink.target()
     return digest(target.encode()) if target else ""
 
 
 def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
-    """Return the targets of a stored plan by sink: one, or none if it is unknown."""
+    """Return the targets of a stored plan by sink. A sink has one target, or none if it is unknown."""
     return {
         operator_id: [str(operator["target"])] if "target" in operator else []
         for operator_id, operator in plan.operators.items()
@@ -103,7 +104,7 @@ def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
 
 
 def taken_away(plan: PlanManifest) -> str:
-    """Return the source, as messages name it, that removes its input after reading it; empty if none does."""
+    """Return the first source, as messages name it, that removes its input after reading it; empty if there is none."""
     sources = [f"{name} ({entry['name']})" for name, entry in plan.operators.items() if entry.get("takes_away")]
     return next(iter(sources), "")
 
@@ -137,7 +138,7 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
     """Return the differences that prevent a restore of the state of ``old`` into ``new``.
 
     Args:
-        allow_dropped: state without a place in the new plan may be lost.
+        allow_dropped: permit the loss of state that the new plan has no place for.
     """
     found: list[Difference] = []
     for operator_id in dict.fromkeys([*old.operators, *new.operators]):
@@ -166,7 +167,7 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
 
 
 def losses_of(old: PlanManifest, new: PlanManifest, operator_id: str) -> list[StateLoss]:
-    """Return what ``new`` lacks of an operator's state. Only state that its user declares can be lost in part."""
+    """Return the parts of an operator's state that ``new`` lacks. Only user-declared state can be lost in part."""
     before, after = old.operators.get(operator_id), new.operators.get(operator_id)
     if before is None or after is None or not _is_evolution(before, after):
         return []
@@ -186,7 +187,7 @@ def _lost_state(operator_id: str, loss: StateLoss) -> LostState:
 
 
 def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collection[str]) -> list[Difference]:
-    """Compare columns of states. Values may be wider than before; keys may not, because their hash would change."""
+    """Compare columns of states. Values may be wider than before. Keys may not, because their hash would change."""
     fitting = {
         table: after[table]
         for table, stored in before.items()
@@ -208,10 +209,10 @@ def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Differe
 
 
 def columns_fit(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
-    """Return True if every new column is a stored one or wider.
+    """Return True if every new column is a stored column or a wider form of one.
 
     Args:
-        whole: no other column was stored.
+        whole: also require that no other column was stored.
     """
     assert isinstance(stored, list)
     assert isinstance(new, list)
@@ -245,11 +246,11 @@ def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
 
 
 def accepts_rows_of(new: Entry, old: Entry) -> bool:
-    """Return True if rows in flight on the exchange ``old`` can continue on ``new``.
+    """Return True if in-flight rows of the exchange ``old`` can continue on ``new``.
 
     Columns are identified by name and type. They may be missing, in another order or, unless they are keys, wider. The
-    kind and the keys only determine which subtask reads a row, so they may change (``is_repartitioned``), except that a
-    broadcast has copies of each row.
+    kind and the keys only determine which subtask reads a row, so they may change (``is_repartitioned``). A broadcast
+    exchange is an exception, because it has copies of each row.
     """
     if new.get("port") != old.get("port"):
         return False
@@ -294,9 +295,9 @@ def _text(value: Plain) -> str:
 
 
 def key_column_count(plan: PlanManifest, operator_id: str, table: str) -> int | None:
-    """Return the number of key columns of a state table, which follow ``__key_group``; None if the plan does not say.
+    """Return the number of key columns of a state table, which follow ``__key_group``; None if it is unknown.
 
-    Plans of earlier releases do not say it. There, the keys of an aggregation end at ``CHANGED_COLUMN``; for other
+    Plans of earlier releases do not store it. There, the keys of an aggregation end at ``CHANGED_COLUMN``. For other
     tables, the leading columns that partition the rows are the key.
     """
     operator = plan.operators.get(operator_id, {})
@@ -323,7 +324,7 @@ def key_column_count(plan: PlanManifest, operator_id: str, table: str) -> int | 
 
 
 def first_optional_column(plan: PlanManifest, operator_id: str, table: str) -> int | None:
-    """Return the position of the first column of a state table that older rows may lack; None if they have all."""
+    """Return the position of the first column of a state table that older rows may lack; None if they lack none."""
     operator = plan.operators.get(operator_id, {})
     keys = key_column_count(plan, operator_id, table)
     return None if keys is None or not evolves(operator) or table in passing_tables(operator) else 1 + keys
@@ -332,7 +333,8 @@ def first_optional_column(plan: PlanManifest, operator_id: str, table: str) -> i
 def hashed_column_count(plan: PlanManifest, operator_id: str) -> int | None:
     """Return the number of an operator's leading key columns that determine the key group of a row.
 
-    They are the keys of its input edge, none if all rows go to one subtask. None if it has no such edge.
+    These are the keys of its input edge. The number is 0 if all rows go to one subtask, and None if there is no such
+    edge.
     """
     vertex = plan.operators.get(operator_id, {}).get("vertex")
     for edge in plan.edges.values():

@@ -21,26 +21,26 @@ from penstock.snapshots.store.store import DataFile, Store, checked_path, is_cle
 
 FOLDER = "data"
 _MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-"""Memory of the machine. A sparse file may be larger than anything that was ever written."""
+"""Memory of the machine in bytes. It limits reads, because a sparse file may have any size."""
 BatchMetadata = Mapping[str, str]
 """Custom metadata of one batch."""
 
 
 def data_path(generation: int, checkpoint: int, slot: int) -> str:
-    """Return the path of one slot's in-flight rows of one checkpoint."""
+    """Return the path of the file with one slot's in-flight rows of one checkpoint."""
     return f"{FOLDER}/{generation}-{checkpoint}-{slot}.arrows"
 
 
 def state_path(generation: int, checkpoint: int, slot: int) -> str:
-    """Return the path of one slot's state of one checkpoint.
+    """Return the path of the file with one slot's state of one checkpoint.
 
-    State has a file of its own, because later checkpoints refer to deltas for long, but not to in-flight rows.
+    State has a file of its own, because later checkpoints refer to deltas for a long time, but not to in-flight rows.
     """
     return f"{FOLDER}/{generation}-{checkpoint}-{slot}-state.arrows"
 
 
 class _HashingFile:
-    """File for one section that counts and hashes the bytes that pyarrow writes."""
+    """File of one section. It counts and hashes the bytes that pyarrow writes."""
 
     closed = False
 
@@ -50,7 +50,7 @@ class _HashingFile:
         self.length = 0
 
     def write(self, data: bytes) -> int:
-        # pyarrow hands over its own Buffer objects here; both kinds support the buffer protocol.
+        # pyarrow passes its own Buffer objects here. Like bytes, they support the buffer protocol.
         view = memoryview(data)
         self._file.write(view)  # type: ignore[arg-type]
         self._hash.update(view)
@@ -58,14 +58,14 @@ class _HashingFile:
         return len(view)
 
     def flush(self) -> None:
-        """Do nothing: ``close`` of the whole file makes it durable."""
+        """Do nothing: ``SectionWriter.close`` makes the file durable."""
 
     def hexdigest(self) -> str:
         return str(self._hash.hexdigest())
 
 
 class SectionWriter:
-    """Writer of one data file, section by section; owned by one thread.
+    """Writer of one data file, section by section. One thread owns it.
 
     The references from ``append`` are valid only after ``close`` has returned. ``abandon`` removes the file, as does an
     exception if the writer is a context manager. Without sections no file is created.
@@ -73,7 +73,7 @@ class SectionWriter:
     Args:
         store: the location.
         path: path of the new data file, which must not exist.
-        compression: ``lz4`` or None; readers detect it.
+        compression: ``lz4`` or None. Readers detect it.
 
     Raises:
         CheckpointFailed: (``append``, ``close``) the store is full or fails. The file is removed.
@@ -109,7 +109,7 @@ class SectionWriter:
 
     @property
     def written(self) -> int:
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         return self._offset
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class SectionWriter:
         self._durable = True
 
     def abandon(self) -> None:
-        """Remove the file, even a durable one: nothing may refer to it. Best effort; never raises OSError."""
+        """Remove the file, even a durable one. Nothing may refer to it. Best effort; never raises OSError."""
         if self._durable:
             with contextlib.suppress(OSError, CorruptSnapshot):
                 self._store.delete(self._path)
@@ -168,7 +168,8 @@ def read_content(store: Store, ref: SectionRef) -> SectionContent:
     """Read, verify and decode a section with each batch's custom metadata.
 
     Raises:
-        CorruptSnapshot: it is missing, short, changed, or not a stream. Names file, offset and identity.
+        CorruptSnapshot: the section is missing, short, changed, or not a stream. The message names file, offset and
+            identity.
     """
     data = pa.py_buffer(read_verified(store, ref))
     what = _describe(ref)
@@ -195,7 +196,7 @@ def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
 
 
 def read_verified(store: Store, ref: SectionRef) -> bytes:
-    """Return the bytes of a section after checking length and checksum. Raises CorruptSnapshot."""
+    """Return the bytes of a section after checking their length and checksum. Raises CorruptSnapshot."""
     if ref.offset < 0 or not 0 <= ref.length <= _MEMORY_BYTES // 2:
         raise CorruptSnapshot(
             f"{_describe(ref)}: there is no such place in a file, or it has more than memory can hold"
@@ -216,13 +217,13 @@ def read_verified(store: Store, ref: SectionRef) -> bytes:
 
 
 def check_reference(store: Store, ref: SectionRef, sizes: Mapping[str, int] | None = None) -> None:
-    """Check that the file of a section exists and is long enough, without reading bytes.
+    """Check that the file of a section exists and is long enough, without reading its content.
 
     Args:
-        sizes: sizes of all files, if many references are checked; see ``sizes_of_files``. None: ask the store.
+        sizes: sizes of all files, if many references are checked; see ``sizes_of_files``. None asks the store.
 
     Raises:
-        CorruptSnapshot: it is missing or too short.
+        CorruptSnapshot: the file is missing or too short.
     """
     try:
         path = checked_path(ref.path)

@@ -1,4 +1,4 @@
-"""State entries of a snapshot by table, and ranges of key groups to read together."""
+"""State entries of a snapshot by table, and ranges of key groups that are read together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TableName = tuple[str, str]
 
 
 def table_entries(metadata: SnapshotMetadata) -> dict[TableName, list[StateEntry]]:
-    """Return the entries of every table, those of all subtasks in order. Subtasks have no key groups in common."""
+    """Return the entries of every table, of all subtasks in order. Subtasks have no key groups in common."""
     found: dict[TableName, list[StateEntry]] = {}
     for slot in sorted(metadata.slots, key=lambda slot: slot.slot):
         for entry in (entry for subtask in slot.subtasks for entry in subtask.states):
@@ -24,7 +24,7 @@ def table_entries(metadata: SnapshotMetadata) -> dict[TableName, list[StateEntry
 
 
 def entries_of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEntry]:
-    """Return the entries with any of these key groups, narrowed to them."""
+    """Return the entries that contain any of these key groups, narrowed to these key groups."""
     first, last = groups
     return [
         msgspec.structs.replace(
@@ -36,10 +36,10 @@ def entries_of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[
 
 
 def split_key_groups(entries: Sequence[StateEntry], groups: KeyGroups, limit: int) -> Iterator[KeyGroups]:
-    """Split key groups into ranges of about ``limit`` stored bytes, up to twice as many.
+    """Split key groups into ranges of about ``limit`` stored bytes. A range may have up to twice as many.
 
-    A range ends at the end of a base section if possible, because sections are read as a whole. Ranges without rows are
-    left out.
+    A range ends at the end of a base section if possible, because sections are read as a whole. A single key group is
+    never split. Ranges without rows are left out.
     """
     first, last = groups
     cost = np.zeros(last + 2)

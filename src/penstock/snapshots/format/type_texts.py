@@ -1,4 +1,4 @@
-"""Parser of the texts of Arrow types. Plans store columns as texts, which are all there is for a table without rows."""
+"""Parser of the texts of Arrow types. Plans store columns as texts, the only description of a table without rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_NULL = " not null"
 
 
 def parse_column(text: str) -> pa.Field | None:
-    """Return the field of a text ``name type``; None if the text is ambiguous."""
+    """Return the field of a text of the form ``name type``; None if it has no known type."""
     for name, kind in _name_and_type_candidates(text):
         found = parse_type(kind)
         if found is not None:
@@ -28,13 +28,13 @@ def parse_column(text: str) -> pa.Field | None:
 
 
 def _name_and_type_candidates(text: str) -> list[tuple[str, str]]:
-    """Return all divisions at blanks, since names and types may contain blanks."""
+    """Return all divisions of the text at blanks, since names and types may contain blanks."""
     spaces = [space for space, letter in enumerate(text) if letter == " "]
     return [(text[:space], text[space + 1 :]) for space in spaces]
 
 
 def parse_type(text: str) -> pa.DataType | None:
-    """Return the type of a text; None if the text is ambiguous."""
+    """Return the type of a text; None if the type is unknown or the text is ambiguous."""
     found = _parse(text)
     return found if found is not None and str(found) == text else None
 
@@ -69,7 +69,7 @@ def _parse_field(text: str) -> pa.Field | None:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Return the parts between commas that are not inside other types."""
+    """Return the parts between commas. Commas inside nested types do not separate parts."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<([") - (letter in ">)]")

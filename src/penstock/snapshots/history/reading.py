@@ -16,14 +16,17 @@ from penstock.snapshots.store.store import Store
 log = get_logger(__name__)
 
 CACHED_HEADERS = 48
-"""Headers of segments in memory. The first page reads the newest segments, of one checkpoint each, every time; paging
-through the history reads each full segment several times."""
+"""Number of segment headers in memory.
+
+The first page reads the newest segments, of one checkpoint each, every time. Paging through the history reads each full
+segment several times.
+"""
 READ_ATTEMPTS = 3
-"""Listings per read. A listed segment may have been merged before it is read."""
+"""Maximum number of listings per read. A listed segment may be merged before it is read."""
 
 
 class History:
-    """History of a location, for readers in any process while a driver writes it.
+    """History of a location. Readers in any process can use it while a driver writes the history.
 
     Damaged segments are skipped, with one warning. Segments are listed for each read. Their headers are cached, because
     a segment never changes and no name is used twice. Any thread may call any method.
@@ -36,7 +39,7 @@ class History:
         self._open = lru_cache(CACHED_HEADERS)(partial(OpenSegment, store))
 
     def page(self, before: int | None, limit: int) -> list[CheckpointRecord]:
-        """Return at most ``limit`` of the newest records with ids below ``before`` (None: all), newest first."""
+        """Return the newest records with ids below ``before`` (None: all), at most ``limit``, newest first."""
         for _ in range(READ_ATTEMPTS - 1):
             try:
                 return self._page(before, limit)
@@ -91,5 +94,5 @@ class History:
 
 @lru_cache(maxsize=256)
 def warn_once(root: str, damage: str) -> None:
-    """Log a warning about damage once, though each read finds it again."""
+    """Log a warning about damage once, although each read detects it again."""
     log.warning("%s: %s; these checkpoints are missing from the history, and nothing else is", root, damage)

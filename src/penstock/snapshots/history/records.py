@@ -9,25 +9,25 @@ import msgspec
 from penstock.model.manifest import MAX_LABEL, CaptureMetrics, Count, Ordinal
 
 MAX_REASON = 1000
-"""Characters. The driver's log has the full text."""
+"""Maximum length of a reason in characters. The driver's log has the full text."""
 MAX_SUBTASKS_BYTES = 16 << 20
-"""Maximum size of the decompressed metrics of one checkpoint's subtasks: enough for 50,000 subtasks."""
+"""Maximum decompressed size in bytes of the metrics of one checkpoint's subtasks. It is enough for 50,000 subtasks."""
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True):
-    """Summary of one checkpoint, as lists show it.
+    """Summary of one checkpoint for lists.
 
     Attributes:
         state: ``complete`` or ``failed``.
         alignment: requested alignment: ``auto``, ``aligned`` (strictly) or ``unaligned``.
         requested: True if a user has requested it.
-        triggered_ms: wall clock time of the trigger.
-        duration_us: time from the trigger to the end. An integer, because envelopes hold no fractions.
+        triggered_ms: wall clock time of the trigger, in milliseconds.
+        duration_us: time from the trigger to the end. It is an integer, because envelopes hold no fractions.
         acknowledged: number of slots that have acknowledged it.
-        reason: why it failed, or which limit delayed it; empty otherwise.
-        snapshot_id: empty unless it is complete.
+        reason: reason why it failed, or the limit that delayed it; otherwise empty.
+        snapshot_id: id of the snapshot; empty unless the checkpoint is complete.
         unaligned_subtasks: number of subtasks that captured rows which the barrier overtook.
-        inflight_rows: captured rows, and recovered rows that were not read yet.
+        inflight_rows: number of captured rows and of recovered rows that were not read yet.
         inflight_bytes: bytes of captured rows.
         state_bytes: bytes of state written.
         state_total_bytes: bytes of all sections that hold state.

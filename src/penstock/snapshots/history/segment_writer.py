@@ -1,8 +1,8 @@
-"""Writer of the history: adds segments, merges small ones and drops the oldest. It never changes a file in place.
+"""Writer of the history. It adds segments, merges small ones and drops the oldest. It never changes a file in place.
 
-Only the driver that owns the location writes, one thread at a time. A paused driver that has lost the location does no
-harm: names are never used twice, a merged segment contains all that it replaces, and readers count a checkpoint of two
-segments once.
+Only the driver that owns the location writes, one thread at a time. A paused driver that no longer owns the location
+does no harm: names are never used twice, a merged segment contains all checkpoints of the segments that it replaces,
+and readers count a checkpoint of two segments once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from penstock.snapshots.history.segments import OpenSegment, Segment, StoredChec
 from penstock.snapshots.store.store import Store
 
 KEPT_CHECKPOINTS = 20_000
-"""At least two days at the default interval."""
+"""Maximum number of checkpoints kept: at least two days at the default interval."""
 KEPT_BYTES = 64 << 20
-"""The first limit that is reached applies. With 800 subtasks a checkpoint takes about 15 KB."""
+"""Maximum bytes kept. The limit that is reached first applies. With 800 subtasks a checkpoint takes about 15 KB."""
 MERGED_CHECKPOINTS = 128
-"""A segment with this many checkpoints is not merged again. A page of 200 reads two or three of them."""
+"""Number of checkpoints from which on a segment is not merged again. A page of 200 reads two or three such segments."""
 MERGED_BYTES = 1 << 20
 SEGMENTS_PER_MERGE = 32
-"""Small segments that are merged at a time. So a checkpoint is written about four times."""
+"""Number of small segments from which on they are merged. So a checkpoint is written about four times."""
 
 
 class SegmentWriter:
@@ -38,17 +38,17 @@ class SegmentWriter:
         self._store = store
         self._token = token
         self._damaged: set[str] = set()
-        """Damaged or missing segments, which are not merged."""
+        """Damaged or missing segments. They are not merged."""
         self._appends_until_compaction = 0
-        """0 at first, so that segments of earlier runs are compacted."""
+        """It is 0 at first, so that segments of earlier runs are compacted."""
 
     def append(self, entries: Sequence[StoredCheckpoint]) -> None:
-        """Add between one and ``MAX_ENTRIES`` completed or failed checkpoints. They are durable on return."""
+        """Add one to ``MAX_ENTRIES`` completed or failed checkpoints. They are durable on return."""
         self._write(entries)
         self._appends_until_compaction -= 1
 
     def compact(self) -> None:
-        """Merge small segments and drop old ones, if enough segments were added."""
+        """Merge small segments or drop old ones, if enough segments were added."""
         if self._appends_until_compaction <= 0:
             segments = list_segments(self._store)
             sizes = self._store.sizes([segment.path for segment in segments])
@@ -82,9 +82,9 @@ class SegmentWriter:
         ]
 
     def _read(self, segment: Segment) -> list[StoredCheckpoint]:
-        """Return all checkpoints of a segment; none if it is damaged.
+        """Return all checkpoints of a segment; none if it is damaged or missing.
 
-        It may also be missing, if a driver that has lost the location has merged it.
+        A segment may be missing because a driver that no longer owns the location has merged it.
         """
         try:
             with suppress(FileNotFoundError):
@@ -111,7 +111,7 @@ class SegmentWriter:
 
 
 def _groups(small: Sequence[Segment], sizes: dict[str, int]) -> list[list[Segment]]:
-    """Group neighboring segments, each group for one merged segment."""
+    """Divide neighboring segments into groups. Each group becomes one merged segment."""
     groups: list[list[Segment]] = [[]]
     count = size = 0
     for segment in small:

@@ -1,4 +1,4 @@
-"""Segments: immutable files of the history. The header holds what lists need; the metrics of subtasks follow it.
+"""Segments: immutable files of the history. The header holds the data for lists; the metrics of subtasks follow it.
 
 ::
 
@@ -7,7 +7,7 @@
     <metrics of the first checkpoint's subtasks><those of the second's>...
 
 An entry is a ``CheckpointRecord`` and a reference to its subtasks' metrics: a JSON list, compressed with zstd. A page
-of a list reads only the header, for any number of subtasks. Details of one checkpoint also read its own metrics.
+of a list reads only the headers, for any number of subtasks. Details of one checkpoint also read its own metrics.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FORMAT_VERSION = 1
 MAX_ENTRIES = 1000
 """Maximum number of checkpoints of one segment."""
 MAX_HEADER = 8 << 20
-"""Bytes: enough for ``MAX_ENTRIES`` entries with the longest texts."""
+"""Maximum size of a header in bytes: enough for ``MAX_ENTRIES`` entries with the longest texts."""
 CODEC = "zstd"
 _FIRST_READ = 128 << 10
-"""Bytes: contains the header of 250 checkpoints if few of them have failed."""
+"""Number of bytes of the first read. They contain the header of 250 checkpoints if few of these have failed."""
 _NAME = re.compile(rf"{FOLDER}/(\d{{16}})-(\d{{16}})-(\d{{4}})-([0-9a-f]{{16}})\.segment")
 _PREFIX = re.compile(rb"penstock-history (\d{1,9}) (\d{10})\n")
 _PREFIX_BYTES = len(b"penstock-history 1 0000000000\n")
@@ -47,10 +47,10 @@ class SubtaskMetricsRef(msgspec.Struct, frozen=True):
     """Reference to the compressed metrics of one checkpoint's subtasks.
 
     Attributes:
-        offset: in bytes from the end of the header.
-        length: compressed size.
-        size: decompressed size.
-        checksum: of the compressed bytes.
+        offset: offset in bytes from the end of the header.
+        length: compressed size in bytes.
+        size: decompressed size in bytes.
+        checksum: checksum of the compressed bytes.
     """
 
     offset: Count
@@ -74,7 +74,7 @@ class StoredCheckpoint:
 
     Attributes:
         packed: compressed metrics of its subtasks; empty if there are none.
-        size: their decompressed size.
+        size: decompressed size of the metrics in bytes.
     """
 
     record: CheckpointRecord
@@ -84,7 +84,7 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True)
 class Segment:
-    """Name of a segment, which contains the first and last checkpoint id and the number of checkpoints."""
+    """Segment as described by its name: the first and last checkpoint id and the number of checkpoints."""
 
     path: str
     first: int
@@ -117,7 +117,7 @@ def build_segment(entries: Iterable[StoredCheckpoint], token: str) -> tuple[Segm
     """Return a segment and its bytes.
 
     Args:
-        entries: at most ``MAX_ENTRIES``, each checkpoint once.
+        entries: at least one and at most ``MAX_ENTRIES``, each checkpoint once.
         token: 16 random hex digits, so that no name is used twice.
     """
     ordered = sorted(entries, key=lambda entry: entry.record.checkpoint)
@@ -139,7 +139,7 @@ class OpenSegment:
     """Verified header of one segment.
 
     Raises:
-        CorruptSnapshot: it does not match its name or checksum, or has a later format version.
+        CorruptSnapshot: the header does not match its name or checksum, or has another format version.
         FileNotFoundError: the segment was merged into another one, or dropped.
         OSError: the store fails.
     """

@@ -1,8 +1,8 @@
 """Entries of the snapshot log, and ``LogView``, the result of folding them. Pure.
 
-``fold`` alone defines the meaning of each entry. ``batches`` in entries was written by releases before format version
-2, which counted batches by sink; it is only read. Earlier releases refuse the newest kind of summary by its tag.
-``docs/log-compaction.md`` explains what may be removed from a log.
+``fold`` alone defines the meaning of each entry. Releases before format version 2, which counted batches by sink, wrote
+the field ``batches`` of entries; it is only read. Earlier releases refuse the newest kind of summary by its tag.
+``docs/log-compaction.md`` explains which entries may be removed from a log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.model.manifest import Count, Ordinal
 STEM_DIGITS = 16
 """Hex digits at the start of a token that are equal in all entries of one writer."""
 WRITERS_AT_MOST = 4096
-"""Maximum number of writers that a summary lists, the newest ones."""
+"""Maximum number of writers that a summary lists. It lists the newest ones."""
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
-    """A snapshot's metadata file; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+    """Metadata file of a snapshot. ``checksum`` is the xxh3-128 hex digest of its bytes, ``length`` their number."""
 
     path: str
     length: Count
@@ -33,11 +33,12 @@ class MetadataRef(msgspec.Struct, frozen=True):
 
 
 class Retraction(msgspec.Struct, frozen=True):
-    """Output of rolled-back epochs, which must be retracted before a query runs again.
+    """Output of rolled-back epochs. It must be retracted before a query runs again.
 
     Attributes:
         above, below: bounds of the epochs, both exclusive.
-        sinks: targets by operator id of the sinks that wrote it, see ``plan.target_of``; "" for an unknown target.
+        sinks: targets by operator id of the sinks that wrote the output, see ``plan.target_of``; "" for an unknown
+            target.
     """
 
     above: Count
@@ -46,14 +47,14 @@ class Retraction(msgspec.Struct, frozen=True):
 
 
 class PlannedBatch(msgspec.Struct, frozen=True):
-    """A batch that Spark had planned but not committed. It is processed first, with its own identity.
+    """Batch that Spark had planned but not committed. It is processed first, with its own identity.
 
     Its rows are exactly those of the splits in the location's first snapshot.
 
     Attributes:
         query_id: id of the query in Spark.
         batch: id of the batch in Spark.
-        pending: no snapshot covers the batch yet.
+        pending: True as long as no snapshot covers the batch.
     """
 
     query_id: QueryId
@@ -62,12 +63,13 @@ class PlannedBatch(msgspec.Struct, frozen=True):
 
 
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
-    """A Generation has become the owner of the log.
+    """A generation has become the owner of the log.
 
     Attributes:
         generation: the new owner. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
-        restored: the checkpoint that it starts from, 0 for none. Later complete snapshots leave the lineage.
-        retract: output to retract before a query runs. A Generation that runs a query has none.
+        restored: the checkpoint that the generation starts from; 0 for none. Later complete snapshots leave the
+            lineage.
+        retract: output to retract before a query runs. A generation that runs a query has none.
         over: names of positions in logs of copies. The next driver takes over outputs that have recorded one of them
             (``docs/fencing.md``).
         next_batch: lowest batch id that a new epoch may get.
@@ -88,8 +90,8 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     """A snapshot is complete.
 
     Attributes:
-        committed_epoch: the committed epoch at this moment.
-        reserved_until: checkpoint ids below it are reserved.
+        committed_epoch: the committed epoch when the snapshot was completed.
+        reserved_until: checkpoint ids below this number are reserved.
         next_batch: ``next_batch`` of the snapshot's metadata; None if an earlier release wrote the entry.
     """
 
@@ -113,7 +115,7 @@ class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
 
 
 class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
-    """A user has changed a snapshot's label, note or both. None keeps the current value. See ``relabeled``."""
+    """A user has changed the label, the note or both of a snapshot. None keeps the current value. See ``relabeled``."""
 
     generation: Count
     checkpoint: Ordinal
@@ -122,10 +124,10 @@ class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
-    """Epochs up to ``epoch`` are committed. Also written to reserve checkpoint ids.
+    """Epochs up to ``epoch`` are committed. The entry is also written to reserve checkpoint ids.
 
     Attributes:
-        reserved_until: checkpoint ids below it are reserved.
+        reserved_until: checkpoint ids below this number are reserved.
         ended: the driver has stopped normally. ``reserved_until`` may then be lower than before.
     """
 
@@ -140,11 +142,11 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     """One existing snapshot.
 
     Attributes:
-        requested: retention never removes it.
-        in_lineage: the current Generation descends from it.
-        kept_by_label: it only counts as requested because a user has labeled it.
-        logged_at: number of the entry that completed it. 0 if a later snapshot was completed earlier, and in entries of
-            earlier releases.
+        requested: retention never removes the snapshot.
+        in_lineage: the current generation descends from the snapshot.
+        kept_by_label: the snapshot counts as requested only because a user has labeled it.
+        logged_at: number of the entry that completed the snapshot; 0 if a later snapshot was completed earlier, and in
+            entries of earlier releases.
     """
 
     checkpoint: Ordinal
@@ -184,8 +186,8 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 class SnapshotCopied(msgspec.Struct, frozen=True, tag="snapshot-copied"):
     """A snapshot was copied into an archive.
 
-    A Generation of the query took it at another location. No Generation of an archive runs a query, so the snapshot is
-    in no lineage.
+    A generation of the query took the snapshot at another location. No generation of an archive runs a query, so the
+    snapshot is in no lineage.
     """
 
     generation: Count
@@ -213,8 +215,7 @@ class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
 
 
 class SummaryOfVersion2(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
-    """Summary that a release before the compaction of logs wrote. ``counted``, ``counted_epoch``: see
-    ``LogView.counted``."""
+    """Summary of releases without log compaction. See ``LogView.counted`` for ``counted`` and ``counted_epoch``."""
 
     generation: Count
     first_checkpoint: Count
@@ -235,7 +236,7 @@ class LogWriter(msgspec.Struct, frozen=True):
     """One driver or command that appended to a log.
 
     Attributes:
-        first: number of its first entry. All entries up to the first one of the next writer are its own.
+        first: number of its first entry. It wrote all entries from there up to the first entry of the next writer.
         stem: start of the tokens of its entries.
     """
 
@@ -244,7 +245,7 @@ class LogWriter(msgspec.Struct, frozen=True):
 
 
 class Summary(SummaryOfVersion2, frozen=True, kw_only=True, tag="summary (format version 3)"):
-    """The view after all entries before it. Written by the owner; does not change the view.
+    """The view after all entries before this one. The owner writes it; it does not change the view.
 
     Entries above ``head`` and below ``kept_from`` may be missing or removed later.
 
@@ -296,25 +297,25 @@ class LogView:
     Attributes:
         next_seq: number of the next entry.
         last_summary: number of the newest summary; 0 if there is none.
-        owner: the Generation that owns the location; 0 before the first. In a fork that has not run yet, the Generation
-            that took the first snapshot.
+        owner: the generation that owns the location; 0 before the first one. In a fork that has not run yet, the
+            generation that took the first snapshot.
         first_checkpoint: lowest checkpoint id that the owner may use.
         restored: checkpoint from which the owner was restored; 0 for none.
         committed_epoch: every epoch up to this one is committed or abandoned.
         next_batch: lowest batch id that a new epoch may get. It never decreases.
-        counted: newest counts of earlier releases; empty if none of them used this location.
+        counted: newest batch counts of earlier releases; empty if no earlier release used this location.
         planned: the planned batch with which the location began; see ``PlannedBatch``.
-        reserved_until: lowest checkpoint id of the next Generation, once the owner has stopped.
+        reserved_until: lowest checkpoint id of the next generation, once the owner has stopped.
         snapshots: existing snapshots, by ascending checkpoint.
-        ended: the owner has stopped normally: it writes, deletes and commits nothing any more. False after a crash.
+        ended: the owner has stopped normally: it no longer writes, deletes or commits anything. False after a crash.
         retract: output to retract before a query runs here.
-        moved: token of the location to which the query was moved; empty if it is here.
+        moved: token of the location to which the query was moved; empty if it was not moved.
         over: see ``GenerationOpened``.
-        left_at: number of the last entry with which the query continued from an older snapshot than its newest; 0 if
-            there is none.
+        left_at: number of the last entry that made the query continue from a snapshot older than its newest; 0 if there
+            is none.
         head: number of the first summary of format version 3; 0 if there is none, so an earlier release may continue.
-        kept_from: entries above the head and below this number may be missing.
-        writers: writers of the entries above the head, in order; the newest ``WRITERS_AT_MOST``.
+        kept_from: entries above ``head`` and below this number may be missing.
+        writers: writers of the entries above ``head``, in order; at most the newest ``WRITERS_AT_MOST``.
     """
 
     next_seq: int = 1
@@ -348,7 +349,7 @@ class LogView:
 
     @property
     def next_checkpoint(self) -> CheckpointId:
-        """Lowest checkpoint id that no Generation can have used."""
+        """Lowest checkpoint id that no generation can have used."""
         return self.reserved_until
 
     def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
@@ -357,17 +358,17 @@ class LogView:
         return found[0] if found and found[0].checkpoint == checkpoint else None
 
     def is_covered(self, seq: int) -> bool:
-        """Return True if the entry may be removed: the last two summaries cover it."""
+        """Return True if the last two summaries cover the entry, so that it may be removed."""
         return self.head < seq < self.kept_from
 
     def was_written(self, position: LogPosition) -> bool:
-        """Return True if a covered entry had this position; False also if its writer is no longer known."""
+        """Return True if a covered entry had this position. Return False also if its writer is no longer known."""
         index = bisect_right(self.writers, position.seq, key=_first)
         return bool(index) and position.token[:STEM_DIGITS] == self.writers[index - 1].stem
 
     @property
     def recent_from(self) -> int:
-        """Lowest number whose position stays known for long; 0 for all. See ``docs/log-compaction.md``, Positions."""
+        """Lowest entry number whose position stays known for long; 0 for all. See ``docs/log-compaction.md``."""
         newest = self.writers[-(WRITERS_AT_MOST // 2) :]
         return newest[0].first if len(newest) < len(self.writers) else 0
 
@@ -431,7 +432,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
 
 
 def with_writer(view: LogView, position: LogPosition) -> LogView:
-    """Return the view with the writer of the newest entry, to be called after ``fold``."""
+    """Return the view with the writer of the newest entry. Must be called after ``fold``."""
     stem = position.token[:STEM_DIGITS]
     if not view.head or (view.writers and view.writers[-1].stem == stem):
         return view
@@ -440,7 +441,7 @@ def with_writer(view: LogView, position: LogPosition) -> LogView:
 
 
 def summary_of(view: LogView) -> Summary:
-    """Return the summary that is the next entry."""
+    """Return the summary to append as the next entry."""
     return Summary(
         generation=view.owner,
         first_checkpoint=view.first_checkpoint,
@@ -498,7 +499,7 @@ def _apply_compaction(view: LogView, after: LogView, entry: Summary) -> LogView:
 
 
 def _logged_at(view: LogView, record: SnapshotRecord) -> SnapshotRecord:
-    """Earlier releases did not write this number."""
+    """Return the record with ``logged_at`` of the view if an earlier release wrote the record without it."""
     known = None if record.logged_at else view.snapshot(record.checkpoint)
     return record if known is None else msgspec.structs.replace(record, logged_at=known.logged_at)
 
@@ -506,7 +507,7 @@ def _logged_at(view: LogView, record: SnapshotRecord) -> SnapshotRecord:
 def relabeled(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
     """Return the snapshot with another label or note; None keeps the current one.
 
-    A labeled snapshot counts as requested, so retention keeps it. Without a label it is again what it was before.
+    A labeled snapshot counts as requested, so retention keeps it. Without a label it counts again as it did before.
     """
     if note is not None:
         record = msgspec.structs.replace(record, note=note)
@@ -518,12 +519,12 @@ def relabeled(record: SnapshotRecord, label: FreeText | None, note: FreeText | N
 
 
 def _newer_counts(view: LogView, epoch: int, batches: Mapping[str, int]) -> BatchCounts:
-    """Return the counts of the later epoch. This release writes no counts."""
+    """Return the counts of the later epoch. This release does not write counts."""
     return BatchCounts(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
 
 
 def _apply_fork(view: LogView, after: LogView, entry: Forked) -> LogView:
-    """Start a fork's view. Generations and checkpoint ids continue after the origin's, so that no file name repeats."""
+    """Return a fork's first view. Generations and checkpoint ids follow the origin's, so that no file name repeats."""
     if view.next_seq != 1:
         raise ValueError("a location that was in use cannot become a fork")
     record = msgspec.structs.replace(entry.snapshot, logged_at=view.next_seq)
@@ -582,7 +583,7 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
         note=entry.note,
         logged_at=view.next_seq if all(one.checkpoint < entry.checkpoint for one in view.snapshots[-1:]) else 0,
     )
-    # An earlier release numbered no more batches than there are epochs up to the snapshot.
+    # An earlier release did not number more batches than there are epochs up to the snapshot.
     next_batch = entry.checkpoint if entry.next_batch is None else entry.next_batch
     return replace(
         after,

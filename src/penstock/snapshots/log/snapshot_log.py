@@ -1,10 +1,11 @@
 """Snapshot log: the fence between drivers, and the only record of which snapshots exist.
 
-Entry n is the file ``log/<n, 20 digits>.json``, created exclusively. A driver that loses its next number to another
-one stops (``Fenced``): no lease, no clock. Each entry carries a random token, so that a driver that cannot tell
-whether its own write succeeded reads the entry back and knows. Readers start from the last ``summary`` entry. Entries
-that it covers are removed. A paused driver may create a removed number again, so it looks above its entry before it
-does anything else. ``docs/log-compaction.md`` gives the rules and why each of them is needed.
+Entry n is the file ``log/<n, 20 digits>.json``, created exclusively. A driver stops (``Fenced``) if another driver has
+created the entry with its next number. The log needs no lease and no clock. Each entry carries a random token. A driver
+that cannot tell whether its own write succeeded reads the entry back and compares the token. Readers start from the
+last ``summary`` entry. Entries that it covers are removed. A paused driver may create a removed number again, so it
+looks for later entries after each append, before it does anything else. ``docs/log-compaction.md`` gives the rules and
+the reason for each.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from penstock.snapshots.store.store import Store
 
 FOLDER = "log"
 SUMMARY_EVERY = 64
-"""Entries between two summaries, which is about how many a reader must read."""
+"""Number of entries between two summaries, which is about how many entries a reader must read."""
 SNAPSHOTS_PER_ENTRY = 20
-"""A summary lists all snapshots. With many of them, one more entry per this many lies between two summaries."""
+"""A summary lists all snapshots. So the interval between summaries grows by one entry per this many snapshots."""
 UNSUMMARISED_AT_MOST = 1 << 17
-"""Entries without a summary that a reader accepts. Owners write a summary long before."""
+"""Maximum number of entries without a summary that a reader accepts. Owners write a summary long before."""
 REMOVED_AT_ONCE = 16
-"""Covered entries that a running driver removes after each collection. It appends fewer in between, on average."""
+"""Covered entries that a driver removes after each collection. On average it appends fewer between collections."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ class SnapshotLog:
 
     Args:
         store: the location.
-        token: returns 32 random hex digits per call; without it the log is read-only.
+        token: returns 32 random hex digits per call. Without it the log is read-only.
         view: earlier view of this log, from which reading continues.
         summary_every: minimum number of entries that a summary covers.
     """
@@ -105,21 +106,22 @@ class SnapshotLog:
 
     @property
     def view(self) -> LogView:
-        """The log as last read or appended to by this object."""
+        """The log as this object last read it or appended to it."""
         return self._view
 
     def refresh(self) -> LogView:
-        """Read what was appended since. Raises CorruptSnapshot naming the entry."""
+        """Read the entries appended since the last call. Raises CorruptSnapshot; the message names the entry."""
         bodies: list[Body] = []
         newest = self._view.next_seq - 1
-        while paths := self._above(newest):  # until nothing is new: what was read may be removed meanwhile
+        # Repeat until nothing is new, because entries that were read may be removed meanwhile.
+        while paths := self._above(newest):
             later = entry_number(paths[-1])
             try:
                 read = self._read_back_to_summary(later, newest)
             except CorruptSnapshot:
                 if not self._above(later):
                     raise
-                continue  # a later summary may cover what cannot be read
+                continue  # A later summary may cover the unreadable entry.
             bodies = read if _is_summary(read[0]) else [*bodies, *read]
             newest = later
         if bodies:
@@ -138,10 +140,11 @@ class SnapshotLog:
         self._view = view
 
     def _above(self, seq: int) -> list[str]:
-        """Return the paths of the entries above one that was seen.
+        """Return the paths of the entries above an entry that was read.
 
-        The listing of a folder is not atomic: if it takes long, it may miss later entries while all that it could have
-        found are removed. The entry itself is removed before those, so then the folder is listed again.
+        The listing of a folder is not atomic. If it takes long, it may miss later entries while all entries that it
+        could have found are removed. The entry ``seq`` is removed before those, so if it is missing, the folder is
+        listed again.
         """
         path = entry_path(seq) if seq else ""
         paths = self._store.list(FOLDER, after=path)
@@ -154,11 +157,12 @@ class SnapshotLog:
 
         Raises:
             Fenced: another driver has written this number or a later one. This driver must stop.
-            OSError: the entry is not in the log, or that is unknown. In the second case the next append may find the
-                entry and mistake it for another driver's. This driver then stops, and the next one reads the log.
+            OSError: the entry is not in the log, or its state is unknown. If it is unknown, the next append may find
+                the entry and mistake it for another driver's. This driver then stops, and the next one reads the log.
+            FileNotFoundError: the log was deleted.
         """
         if text := self.deletion_text():
-            raise FileNotFoundError(text)  # an entry would begin a log without all earlier ones
+            raise FileNotFoundError(text)  # An entry would begin a log that lacks all earlier entries.
         seq = self._view.next_seq
         body = Body(seq, self._next_token(), entry)
         after = with_writer(fold(self._view, entry), LogPosition(seq, body.token))
@@ -166,7 +170,7 @@ class SnapshotLog:
         try:
             created = self._store.create_if_absent(path, seal_envelope(msgspec.to_builtins(body)))
         except OSError:
-            # Unknown outcome: look for the entry. If it is absent now, it may still appear later.
+            # The outcome is unknown, so check whether the entry exists. If it is absent now, it may still appear later.
             if not self._store.exists(path):
                 raise
             created = False
@@ -183,19 +187,22 @@ class SnapshotLog:
         return self._stem + token[STEM_DIGITS:]
 
     def _check_newest(self, seq: int) -> None:
-        """Raise Fenced if another driver has appended after an entry. The number may have been another's before."""
+        """Raise Fenced if another driver has appended after an entry.
+
+        The check is needed because the number may have belonged to another driver's entry that was removed.
+        """
         if self._above(seq):
             raise self._fenced(seq)
 
     def deletion_text(self) -> str:
-        """Return a description of what is missing if the log that this object has read is deleted; empty otherwise.
+        """Return a description of the missing entry if the log that this object has read was deleted; otherwise "".
 
         Raises:
             OSError: the store fails.
         """
         seq = self._view.next_seq - 1
         if not seq or self._store.exists(entry_path(seq)) or self._above(seq):
-            return ""  # if there are later entries, another driver has removed this one
+            return ""  # If there are later entries, another driver has removed this one.
         return (
             f"the checkpoint location {self._store.root} is gone while the query runs: {entry_path(seq)} is missing, "
             "so its files were removed"
@@ -213,13 +220,13 @@ class SnapshotLog:
     def position_of(self, epoch: CheckpointId) -> LogPosition:
         """Return the position of the entry that completed the snapshot that covers an epoch.
 
-        If that entry was not read, return a later position. May be called on any thread.
+        If this object has not read that entry, return a later position. May be called on any thread.
         """
         covering = [position for checkpoint, position in self._positions if checkpoint >= epoch]
         return covering[0] if covering else self._newest
 
     def contains(self, position: LogPosition) -> bool:
-        """Return True if the log has this entry: it is the log with the original entry, or a later copy of that log.
+        """Return True if the log has this entry. Then it is the log of the original entry, or a later copy of that log.
 
         Raises:
             CorruptSnapshot: the entry cannot be decoded. The message names it.
@@ -229,11 +236,11 @@ class SnapshotLog:
         body = self._read_if_there(position.seq)
         if body is not None and body.token == position.token:
             return True
-        now = SnapshotLog(self._store).refresh()  # another driver may have removed it meanwhile
+        now = SnapshotLog(self._store).refresh()  # Another driver may have removed it meanwhile.
         return now.is_covered(position.seq) and now.was_written(position)
 
     def may_be_later(self, position: LogPosition, checkpoint: CheckpointId) -> bool:
-        """Return True if a position of this log may belong to a later snapshot than this existing one."""
+        """Return True if a position of this log may belong to a snapshot later than the existing ``checkpoint``."""
         record = self._view.snapshot(checkpoint)
         if record is not None and position.seq <= record.logged_at:
             return False
@@ -248,14 +255,18 @@ class SnapshotLog:
             self._positions = (*self._positions, (body.entry.checkpoint, self._newest))[-SUMMARY_EVERY:]
 
     def fork_entry(self) -> Forked | None:
-        """Return the first entry if the location began as a fork. Raises CorruptSnapshot naming the entry."""
+        """Return the first entry if the location began as a fork; otherwise None.
+
+        Raises:
+            CorruptSnapshot: the entry is missing or damaged. The message names it.
+        """
         entry = self._read(1).entry
         return entry if isinstance(entry, Forked) else None
 
     def summarise(self) -> LogView:
         """Append a summary if the last one is many entries back, or if an earlier release could still use this log.
 
-        Such a release would not check for later entries after an append. The caller owns the log.
+        An earlier release would not check for later entries after an append. The caller must own the log.
         """
         view = self._view
         every = max(self._summary_every, len(view.snapshots) // SNAPSHOTS_PER_ENTRY)
@@ -264,7 +275,7 @@ class SnapshotLog:
         return self.append(summary_of(view))
 
     def remove_covered(self, at_most: int | None = REMOVED_AT_ONCE) -> None:
-        """Remove covered entries, the lowest ones first. Harmless if the caller has lost the log.
+        """Remove covered entries, the lowest ones first. Harmless if the caller no longer owns the log.
 
         Args:
             at_most: maximum number of entries; None for all.
@@ -275,12 +286,12 @@ class SnapshotLog:
         if not self._removable and self._removable_before < self._view.kept_from:
             self._removable_before = self._view.kept_from
             self._removable = self._covered_paths()
-        for path in self._removable[:at_most]:  # in order: no lower number may remain after a higher one was removed
+        for path in self._removable[:at_most]:  # In ascending order: when an entry is removed, no lower one may remain.
             self._store.delete(path)
         del self._removable[:at_most]
 
     def _covered_paths(self) -> list[str]:
-        """Return the paths of all covered entries that are there, strays included, in ascending order."""
+        """Return the paths of all covered entries that exist, including stray ones, in ascending order."""
         paths = self._store.list(FOLDER, after=entry_path(self._view.head))
         return [path for path in paths if self._view.is_covered(entry_number(path))]
 
@@ -300,7 +311,7 @@ class SnapshotLog:
         return bodies[::-1]
 
     def _read_or_error(self, seq: int) -> Body | CorruptSnapshot:
-        """Return an error instead of raising it: an unreadable entry in front of a summary does not matter."""
+        """Return an error instead of raising it: an unreadable entry before a summary does not matter."""
         try:
             return self._read(seq)
         except CorruptSnapshot as error:

@@ -1,1 +1,1 @@
-"""Portable snapshots: one directory of Parquet files, Arrow streams and a manifest, for others to read."""
+"""Portable snapshots: one directory of Parquet files, Arrow streams and a manifest, for other programs to read."""

@@ -1,4 +1,4 @@
-"""Columns of stored rows: as plans declare them, and as Parquet and Spark represent them."""
+"""Columns of stored rows, as plans declare them and as Parquet and Spark represent them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -
 
 
 def portable_columns(schema: pa.Schema) -> list[Column]:
-    """Return the columns of a table. Raises NotSupported for a type that Spark does not have."""
+    """Return the columns of a table. Raises NotSupported for a type that Spark lacks."""
     return [
         Column(field.name, stored, str(field.type), json.dumps(_spark_type(field)))
         for field, stored in zip(schema, unique_column_names(schema.names), strict=True)
@@ -72,7 +72,7 @@ def portable_columns(schema: pa.Schema) -> list[Column]:
 
 
 def parquet_schema(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of Parquet files: the same columns with their stored names and their types for Spark."""
+    """Return the schema of Parquet files. It has the same columns with their stored names and their types for Spark."""
     fields = [
         field.with_name(column.stored_as).remove_metadata() for field, column in zip(schema, columns, strict=True)
     ]
@@ -100,7 +100,7 @@ def _arrow_field(field: pa.Field) -> pa.Field:
 
 def _spark_type(field: pa.Field) -> object:
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_type  # a slow import that only an export needs
+    from pyspark.sql.pandas.types import from_arrow_type  # The import is slow, and only an export needs it.
 
     try:
         return from_arrow_type(field.type, prefer_timestamp_ntz=True).jsonValue()

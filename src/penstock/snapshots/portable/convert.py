@@ -56,7 +56,7 @@ class StatePart:
     vertex: int
 
     def prefix(self, generation: int, checkpoint: int) -> str:
-        """Return the prefix of its sections' identities."""
+        """Return the prefix of the identities of its sections."""
         subtask_prefix = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
         return f"{subtask_prefix}/state/{self.table.operator_id}/{self.table.table}"
 
@@ -67,7 +67,7 @@ WriteStates = Callable[[LocationBootstrap, Manifest, Sequence[StatePart], Meter]
 def write_states(
     made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter
 ) -> StatesBySubtask:
-    """Write all tables into data files of the location, in this process. ``meter`` counts bytes of the parts."""
+    """Write all tables into data files of the location, in this process. ``meter`` counts the bytes of the parts."""
     found: StatesBySubtask = {}
     metadata = manifest.metadata
     for subtask in range(metadata.parallelism):
@@ -89,7 +89,7 @@ def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, 
 
 
 def _with_progress(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
-    """Yield the batches and report progress. The bytes of the part are divided equally among its rows."""
+    """Yield the batches and report progress. The bytes of the part are attributed equally to its rows."""
     for batch in batches:
         yield batch
         meter.add(part.file.length * batch.num_rows // max(part.rows, 1))
@@ -104,17 +104,17 @@ def convert_snapshot(
 ) -> SnapshotMetadata:
     """Create a checkpoint location with this one snapshot; return its metadata.
 
-    A query that is started there continues from the snapshot as a fork: it has another id than the snapshot's query,
-    and does not commit epochs up to the snapshot. ``startFrom`` may name the location, too.
+    A query that starts there continues from the snapshot as a fork: it has another id than the snapshot's query, and
+    does not commit epochs up to the snapshot. ``startFrom`` may also name the location.
 
     Args:
         directory: a portable snapshot: a folder, or ``s3://bucket/prefix``. Files of an object store are downloaded to
             a temporary folder beside the location (or to the system's), which is removed at the end.
-        location: a new or empty folder, which is created completely or not at all. Or an empty prefix of an object
-            store: there, the same call completes an interrupted conversion.
+        location: a new or empty folder, which is created completely or not at all; or an empty prefix of an object
+            store. On an object store the same call completes an interrupted conversion.
         states: writes the tables, in this process or in parallel.
-        access: access to object stores; None for that of the environment.
-        progress: counts bytes; each is checked and then copied.
+        access: access to object stores; None takes it from the environment.
+        progress: counts bytes. Each byte counts twice: when it is checked and when it is copied.
 
     Raises:
         LocationError: the directory has a later format version, or the location cannot be written.
@@ -140,11 +140,11 @@ def copy_portable_snapshot(
 
     Args:
         directory: as in ``convert_snapshot``.
-        store: the location. An interrupted call may have left files there.
+        store: the location. It may hold files of an interrupted call.
         access: access to the directory.
 
     Returns:
-        The record for the first log entry, and the metadata. Retention treats the snapshot as a periodic one.
+        The record for the first log entry, and the metadata. Retention treats the snapshot like a periodic one.
 
     Raises:
         LocationError, CorruptSnapshot: as ``convert_snapshot``.
@@ -173,11 +173,11 @@ def _written_in_place(found: LocalSnapshot, made: LocationBootstrap, states: Wri
         return _Conversion(found, made, states).write()
     if without_data_references(made.found) != found.manifest.metadata:
         raise location_in_use_error(made.store)
-    return made.found  # an earlier attempt was interrupted after it had written the metadata
+    return made.found  # An earlier attempt was interrupted after it had written the metadata.
 
 
 class _Conversion:
-    """Conversion of one directory whose manifest and checksums are checked, but not the contents of its files."""
+    """Conversion of one directory. Its manifest and checksums are checked, but not the contents of its files."""
 
     def __init__(self, found: LocalSnapshot, made: LocationBootstrap, write_states: WriteStates) -> None:
         self._manifest = found.manifest
@@ -190,11 +190,11 @@ class _Conversion:
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
     def write(self) -> SnapshotMetadata:
-        """Write all files, the log last; return the metadata."""
+        """Write all files, the log last. Return the metadata."""
         return self._made.complete(self.data())
 
     def data(self) -> SnapshotMetadata:
-        """Write all data files; return the metadata that refers to them."""
+        """Write all data files. Return the metadata that refers to them."""
         states = self._states()
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
@@ -307,7 +307,7 @@ class _Conversion:
         )
 
     def _blob(self, path: str) -> Blob:
-        """Read a file, which must be a valid Arrow stream."""
+        """Return the content of a file, which must be a valid Arrow stream."""
         _, batches = read_stream(self._paths[path], path)
         for _ in batches:
             pass
@@ -316,7 +316,7 @@ class _Conversion:
         return Blob(content)
 
     def _copy_file(self, ref: FileRef) -> None:
-        """Copy a file under its own name, which splits refer to."""
+        """Copy a file under its own path, because splits refer to the path."""
         try:
             target = self._store.create(ref.path)
         except FileExistsError:
@@ -341,7 +341,7 @@ class _Conversion:
 
 
 class _CountedBatches:
-    """Batches of one entry, which are counted as they are written to a section."""
+    """Batches of one entry. They are counted as they are written to a section."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches

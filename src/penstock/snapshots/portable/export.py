@@ -1,4 +1,4 @@
-"""Export of a snapshot as a portable one. The checkpoint location is only read; its query may be running."""
+"""Export of a snapshot as a portable snapshot. The checkpoint location is only read; its query may be running."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def export_snapshot(
     access: StoreAccess | None = None,
     progress: Progress = no_progress,
 ) -> Manifest:
-    """Write one snapshot as a portable one; return its manifest.
+    """Write one snapshot as a portable snapshot; return its manifest.
 
     Args:
         location: a checkpoint location.
         snapshot: an id (``chk-7``) or a label.
-        directory: a new or empty folder, which is created completely or not at all. Or an empty prefix of an object
-            store (``s3://bucket/prefix``): there the manifest comes last, and the same call completes an interrupted
-            export.
-        range_bytes: approximate bytes of a table that each job holds in memory.
+        directory: a new or empty folder, which is created completely or not at all; or an empty prefix of an object
+            store (``s3://bucket/prefix``). On an object store the manifest is written last, and the same call completes
+            an interrupted export.
+        range_bytes: approximate number of bytes of a table that each job holds in memory.
         run: runs the jobs that write the large files; see ``jobs.py``.
-        access: access to object stores; None for that of the environment.
+        access: access to object stores; None takes it from the environment.
         progress: counts rows.
 
     Raises:
-        LocationError: there is no such snapshot, it is damaged or deleted in the meantime, or the directory cannot be
+        LocationError: the snapshot does not exist, is damaged or is deleted in the meantime, or the directory cannot be
             written.
         NotSupported: a table cannot be written as Parquet.
     """
@@ -107,9 +107,9 @@ def write_portable(
     run: RunJobs = run_in_threads,
     progress: Progress = no_progress,
 ) -> Manifest:
-    """Write one snapshot as a portable one into an empty store; see ``export_snapshot``.
+    """Write one snapshot as a portable snapshot into an empty store; see ``export_snapshot``.
 
-    The manifest comes last: readers ignore the other files without it.
+    The manifest is written last: readers ignore the other files without it.
     """
     metadata = opened.metadata(record)
     try:
@@ -123,7 +123,7 @@ def write_portable(
 
 @dataclass(frozen=True)
 class _TableJobs:
-    """Jobs that write the parts of one table, one part for each subtask. ``table`` has no parts yet."""
+    """Jobs that write the parts of one table, one part per subtask. ``table`` has no parts yet."""
 
     table: Table
     subtasks: list[int]
@@ -144,7 +144,7 @@ class _StreamJob:
 
 
 class _Export:
-    """Export of one snapshot. A job holds only one section, or a range of key groups, in memory."""
+    """Export of one snapshot. Each job holds only one section, or one range of key groups, in memory."""
 
     def __init__(
         self, source: Store, metadata: SnapshotMetadata, plan: PlanManifest, target: Store, range_bytes: int
@@ -230,11 +230,11 @@ class _Export:
         return Blobs(operator_id, files)
 
     def _source_files(self) -> Iterator[FileRef]:
-        """Copy the sources' own files: those that splits name, which must exist, and others that exist now."""
+        """Copy the sources' own files. Files that splits name must exist; other files are copied if they exist now."""
         named = source_files(self._metadata)
         for path in sorted({*named, *self._source.list(SOURCE_FOLDER)}):
             if path not in named and not self._source.exists(path):
-                continue  # the source has removed it since
+                continue  # The source has removed the file since.
             with NewFile(self._target, path) as file:
                 offset = 0
                 while data := self._source.read_range(path, offset, COPY_BYTES):

@@ -1,4 +1,4 @@
-"""Files of a directory: written with their checksums, and checked before they are read."""
+"""Files of a directory. They are written with their checksums, and checked before they are read."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.snapshots.progress_meter import Meter
 from penstock.snapshots.store.store import Store, checked_path, fsync
 
 COPY_BYTES = 8 << 20
-"""Bytes that are read at a time."""
+"""Number of bytes read at a time."""
 
 
 class NewFile:
-    """File that is being written, also by pyarrow. Counts and hashes its bytes. ``close`` makes it durable.
+    """File that is being written, also by pyarrow. It counts and hashes its bytes. ``close`` makes it durable.
 
     Args:
         store: the directory.
-        path: path in the directory; it must not exist.
+        path: path in the directory. It must not exist.
     """
 
     def __init__(self, store: Store, path: str) -> None:
@@ -63,19 +63,19 @@ class NewFile:
             self._file.abandon()
 
     def ref(self) -> FileRef:
-        """Return the manifest's reference to the file, once it is closed."""
+        """Return the manifest's reference to the file. The file must be closed."""
         return FileRef(self._path, self._length, str(self._hash.hexdigest()))
 
 
 @contextmanager
 def new_directory(target: Path, what: str) -> Iterator[Path]:
-    """Create a temporary folder beside ``target``, and rename it to ``target`` when the block has succeeded.
+    """Create a temporary folder beside ``target``. Rename it to ``target`` if the block succeeds.
 
-    The folder is durable then. If the block fails, it is removed. Its mode is 0700.
+    The folder is durable then. If the block fails, the folder is removed. Its mode is 0700.
 
     Raises:
-        LocationError: ``target`` exists, or cannot be written.
-        FileNotFoundError: raised by the block.
+        LocationError: ``target`` exists and is not an empty folder, or it cannot be written.
+        FileNotFoundError: the block has raised it.
     """
     refusal = f"{what} {target} exists and is not an empty folder; name one that is not there yet"
     temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
@@ -94,7 +94,7 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
             raise
         fsync(target.parent)
     except FileNotFoundError:
-        raise  # raised by the block for a file that it reads
+        raise  # The block has raised it for a file that it reads.
     except OSError as error:
         raise LocationError(f"{what} {target} cannot be written: {error}") from error
 

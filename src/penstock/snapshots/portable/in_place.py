@@ -1,7 +1,7 @@
-"""Export to its final place, because an object store cannot rename a folder at the end.
+"""Export directly to the final location, because an object store cannot rename a folder at the end.
 
-The manifest comes last; readers ignore the other files without it. Before all other files, a mark is written that names
-the snapshot. So files of an interrupted export can be recognized, and the same export completes it.
+The manifest is written last; readers ignore the other files without it. A mark that names the snapshot is written
+before all other files. So files of an interrupted export can be recognized, and the same export completes it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[
     """Write a portable snapshot to an empty location.
 
     Two concurrent exports of the same snapshot write the same bytes to the same names. A concurrent reader finds either
-    a complete snapshot, or that it is not complete.
+    a complete snapshot or an incomplete one that it rejects.
 
     Args:
         query_id, snapshot: ids of the snapshot's query and of the snapshot.
-        write: writes it into the store, the manifest last.
+        write: writes the snapshot into the store, the manifest last.
 
     Raises:
         LocationError: the location is not empty, another snapshot is being written there, or it cannot be written.
-        FileNotFoundError: raised by ``write``.
+        FileNotFoundError: ``write`` has raised it.
     """
     mark = {"query_id": query_id, "snapshot": snapshot}
     try:
@@ -62,7 +62,7 @@ def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[
 
 
 def _complete_manifest(store: Store) -> Manifest | None:
-    """Return the manifest if an earlier export was interrupted after its last step; None otherwise."""
+    """Return the manifest if an earlier export was interrupted after it had written all files; otherwise None."""
     try:
         if not store.exists(MANIFEST):
             return None

@@ -1,4 +1,4 @@
-"""Independent parts of an export: one subtask's part of a table, or the rows in flight to one consumer.
+"""Independent parts of an export: one subtask's part of a table, or the in-flight rows to one consumer.
 
 A job is plain data, so that any process with access to both stores can run it: threads, or Spark's executors.
 """
@@ -28,8 +28,11 @@ from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSE
 
 ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 1 << 18
-"""Limits of a row group, approximate in bytes; a batch in flight has the same limit of rows. A reader of few key groups
-reads at least one row group."""
+"""Limits of a row group.
+
+The limit in bytes is approximate. The limit in rows also applies to a batch of in-flight rows. A reader of few key
+groups reads at least one row group.
+"""
 
 EntryPosition = tuple[int, int, int]
 """Position of an in-flight entry in the metadata; see ``layout.PLACE``."""
@@ -51,7 +54,7 @@ class TableJob:
         path: path of the new file.
         schema: schema of the rows, ``__key_group`` first.
         keys: number of key columns, which follow ``__key_group``; None if it is unknown.
-        range_bytes: approximate bytes in memory.
+        range_bytes: approximate number of bytes held in memory.
     """
 
     path: str
@@ -62,11 +65,11 @@ class TableJob:
 
     @property
     def stored_rows(self) -> int:
-        """Number of rows to read. Fewer are written if some were changed or deleted."""
+        """Number of rows to read. Fewer rows are written if some were changed or deleted."""
         return sum(entry.rows for entry in self.entries)
 
     def write(self, source: Store, target: Store, meter: Meter | None = None) -> WrittenFile:
-        """Write the file. ``meter`` counts ``stored_rows``.
+        """Write the file. ``meter`` counts the written rows, at most ``stored_rows``.
 
         Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError.
         """
@@ -79,7 +82,7 @@ class TableJob:
                     as_parquet,
                     compression="none",
                     use_dictionary=False,
-                    use_compliant_nested_type=False,  # which would rename the elements of lists
+                    use_compliant_nested_type=False,  # Compliant nested types would rename the elements of lists.
                 ) as writer:
                     for table in merged_rows(source, self.entries, self.schema, self.keys, self.range_bytes):
                         row_group_size = min(
@@ -96,12 +99,12 @@ class TableJob:
 
 @dataclass(frozen=True)
 class StreamJob:
-    """Job that writes the rows in flight on one exchange to one consumer as an Arrow stream.
+    """Job that writes the in-flight rows of one exchange to one consumer as an Arrow stream.
 
     Attributes:
         columns: columns of the exchange, as the plan declares them.
         keys: names of the columns that partition the rows.
-        entries: at least one entry, in restore order. Of narrowed entries only the consumer's rows are written.
+        entries: at least one entry, in restore order. Of a narrowed entry, only the consumer's rows are written.
     """
 
     path: str
@@ -139,9 +142,9 @@ class StreamJob:
         return WrittenFile(rows, file.ref())
 
     def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
-        """Yield the consumer's rows of an entry, in batches that are not empty.
+        """Yield the consumer's rows of an entry, without empty batches.
 
-        A batch without the rows of other consumers has no position in a buffer.
+        A batch from which rows of other consumers were removed has no position in a buffer.
         """
         for batch, metadata in _entry_rows(content, entry):
             if not entry.narrowed:
@@ -155,11 +158,11 @@ class StreamJob:
 
 Job = TableJob | StreamJob
 RunJobs = Callable[[Sequence[Job], Store, Store, Meter], list[WrittenFile]]
-"""Runs jobs from one store to another; returns results in the order of the jobs. The meter counts their stored rows."""
+"""Runs jobs from one store to another. Returns results in the order of the jobs. The meter counts their stored rows."""
 
 
 def run_in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[WrittenFile]:
-    """Run jobs in as many threads as there are processors: pyarrow and numpy release the GIL."""
+    """Run jobs in as many threads as there are processors. This is fast because pyarrow and numpy release the GIL."""
 
     def carried_out(job: Job) -> WrittenFile:
         part = meter.part(job.stored_rows)

@@ -1,4 +1,4 @@
-"""Format of portable snapshots: names, the manifest, and its reader."""
+"""Format of portable snapshots: names, the manifest, and the reader of the manifest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMAT = "penstock-portable-snapshot"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
-"""Maximum size of a manifest. It contains commit messages and positions."""
+"""Maximum size of a manifest in bytes. It contains commit messages and positions."""
 
 STATE_FOLDER = "state"
 INFLIGHT_FOLDER = "inflight"
@@ -43,7 +43,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
 class FileRef(msgspec.Struct, frozen=True):
-    """File of the directory; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+    """File of the directory. ``checksum`` is the xxh3-128 hex digest of its bytes."""
 
     path: str
     length: Count
@@ -82,7 +82,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """Rows in flight on one exchange to one of its consumers, in restore order."""
+    """In-flight rows of one exchange to one of its consumers, in restore order."""
 
     exchange: OperatorName
     consumer: Index
@@ -101,9 +101,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """Body of ``manifest.json``.
 
     Attributes:
-        metadata: as in the native format, but without references to data: ``states``, ``inflight`` and ``sections`` are
-            empty. It has a plan.
-        source_files: files that splits name (stored as ``lane``), with the same paths as at a checkpoint location.
+        metadata: metadata as in the native format, but without references to data: ``states``, ``inflight`` and
+            ``sections`` are empty. It has a plan.
+        source_files: the sources' own files (stored as ``lane``), with the same paths as at a checkpoint location. They
+            include all files that splits name.
     """
 
     format: FreeText
@@ -124,9 +125,9 @@ class Manifest(msgspec.Struct, frozen=True):
         ]
 
     def outline(self) -> SnapshotMetadata:
-        """Return the metadata with an entry per part of a table and per stream, which refer to no data.
+        """Return the metadata with one entry per part of a table and per stream. The entries refer to no data.
 
-        It is enough to check whether a query can start from the snapshot.
+        The result is enough to check whether a query can start from the snapshot.
         """
         plan = self.metadata.plan
         assert plan is not None
@@ -156,7 +157,8 @@ class Manifest(msgspec.Struct, frozen=True):
 def safe_file_name(name: str) -> str:
     """Return a folder name for an operator, table or exchange.
 
-    It is the name itself if that is harmless, otherwise its harmless characters and a part of its digest.
+    It is the name itself if that is a safe file name. Otherwise it consists of the safe characters of the name and a
+    part of its digest.
     """
     if _PLAIN_NAME.fullmatch(name):
         return name
@@ -186,8 +188,8 @@ def read_manifest(directory: Path) -> Manifest:
     """Return the intact manifest of a directory. Its values are not checked yet.
 
     Raises:
-        LocationError: there is none, or it has a later format version.
-        CorruptSnapshot: it is damaged.
+        LocationError: the directory has no manifest, or the manifest has a later format version.
+        CorruptSnapshot: the manifest is damaged.
     """
     path = directory / MANIFEST
     if path.is_symlink() or not path.is_file():

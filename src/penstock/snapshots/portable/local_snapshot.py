@@ -1,7 +1,8 @@
 """Local, checked copy of a portable snapshot that may be forged.
 
-A snapshot on an object store is downloaded. Sizes are compared with those of the manifest before anything else is read.
-Downloaded files get numbers as names, not those of the manifest, and are hashed while they are written.
+A snapshot on an object store is downloaded. Sizes are compared with those in the manifest before any other file is
+read. Downloaded files are named by numbers instead of their names in the manifest, and are hashed while they are
+written.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class LocalSnapshot:
     """Portable snapshot whose manifest and files are checked.
 
     Attributes:
-        paths: local path of each file of the manifest, by its path there. Its bytes match the manifest.
-        meter: progress over the bytes of all files. Each counts twice: it was checked, and will be copied.
+        paths: local path of each file of the manifest, by its path there. The bytes match the manifest.
+        meter: progress over the bytes of all files. Each byte counts twice: once when it is checked, once when it is
+            copied.
     """
 
     manifest: Manifest
@@ -60,13 +62,14 @@ def open_portable(
 
     Args:
         directory: a folder, or ``s3://bucket/prefix``.
-        access: access to an object store; None for that of the environment.
-        staging: folder for downloads, which are removed at the end; None for the system's temporary folder.
+        access: access to an object store; None takes it from the environment.
+        staging: folder for downloads, which are removed at the end; None uses the system's temporary folder.
         progress: see ``LocalSnapshot``.
 
     Raises:
-        LocationError: there is none, it has a later format version, or there is no space for the download.
-        CorruptSnapshot: it is damaged, or its manifest has impossible values.
+        LocationError: there is no portable snapshot, it has a later format version, or there is no space for the
+            download.
+        CorruptSnapshot: the snapshot is damaged, or its manifest has impossible values.
     """
     if not (isinstance(directory, str) and is_object_store(directory)):
         folder = directory if isinstance(directory, Path) else local_folder(directory)
@@ -95,7 +98,7 @@ def _meter(manifest: Manifest, progress: Progress) -> Meter:
 
 
 def read_manifest_from(store: Store) -> Manifest:
-    """Return the manifest of a store. Raises as ``read_manifest``, and OSError."""
+    """Return the manifest of a store. Raises as ``read_manifest``; also OSError."""
     path = f"{store.root}/{MANIFEST}"
     size = store.size(MANIFEST)
     if size is None:
@@ -105,7 +108,7 @@ def read_manifest_from(store: Store) -> Manifest:
 
 
 def find_manifest(location: str, access: StoreAccess | None = None) -> Manifest | None:
-    """Return the checked manifest of a portable snapshot; None if there is none at this location, or it cannot be read.
+    """Return the checked manifest of a portable snapshot; None if the location holds none or cannot be read.
 
     Raises:
         LocationError, CorruptSnapshot: as ``open_portable``.

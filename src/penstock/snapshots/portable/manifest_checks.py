@@ -1,4 +1,4 @@
-"""Checks of a portable snapshot's manifest, which may be forged and which later code trusts."""
+"""Checks of a portable snapshot's manifest. The manifest may be forged, and later code trusts it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def checked_manifest(manifest: Manifest, what: str) -> None:
     """Check a manifest.
 
     Raises:
-        CorruptSnapshot: it contradicts itself or the format.
-        LocationError: no query may start from the snapshot again.
+        CorruptSnapshot: the manifest contradicts itself or the format.
+        LocationError: no query may start from the snapshot, because a source removes its input.
     """
     try:
         _check(manifest)
@@ -101,7 +101,7 @@ def _check_columns(table: Table, declared: Iterable[str]) -> None:
 
 
 class StreamEntry(NamedTuple):
-    """Entry to which a batch of rows in flight belongs, as the batch's metadata describes it."""
+    """Entry to which a batch of in-flight rows belongs, as the batch's metadata describes it."""
 
     place: tuple[int, int, int]
     layer: int

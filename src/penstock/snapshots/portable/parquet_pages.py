@@ -1,11 +1,11 @@
-"""Reader of Parquet footers and page headers, which are checked before pyarrow decodes a file.
+"""Reader of Parquet footers and page headers. They are checked before pyarrow decodes a file.
 
-Some numbers of the footer crash the process if pyarrow is asked for them: an unknown compression, or statistics with
-another length than the column's. So pyarrow is not asked for anything of the footer.
+Some numbers of the footer crash the process if pyarrow is asked for them. Examples are an unknown compression, and
+statistics with another length than the column's. So pyarrow is not asked for anything in the footer.
 
-A footer may declare a column as plain although its pages have dictionaries or prefixes, so that a few bytes become any
-number of values. Page headers are structs of Thrift's compact protocol; this module reads the fields that it needs and
-skips the rest. https://parquet.apache.org/docs/file-format/, parquet.thrift, thrift-compact-protocol.md.
+A footer may declare a column as plain although its pages have dictionaries or prefixes. Then a few bytes could become
+any number of values. Page headers are structs of Thrift's compact protocol. This module reads the fields that it needs
+and skips the rest. https://parquet.apache.org/docs/file-format/, parquet.thrift, thrift-compact-protocol.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.thrift_compact import CompactReader, Fields, natural
 
 FOOTER_BYTES = 64 << 20
 HEADER_BYTES = 1 << 16
-"""Maximum size of a page header. It contains statistics, which writers truncate."""
+"""Maximum size of a page header in bytes. It contains statistics, which writers truncate."""
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED, _BOOLEAN, _PHYSICAL = 0, 0, range(8)

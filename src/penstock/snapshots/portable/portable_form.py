@@ -1,6 +1,6 @@
 """Portable form of a snapshot, at the same location. It is deleted with the snapshot.
 
-The query takes a native snapshot and continues. Afterwards the requester writes the portable form from the stored data.
+The query takes a native snapshot and continues. Then the requester writes the portable form from the stored data.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def write_portable_form(location: str | Store, snapshot: str, access: StoreAcces
 
     Args:
         snapshot: id or label of a snapshot that retention does not remove in the meantime.
-        access: access to an object store that ``location`` names; None for that of the environment.
+        access: access to an object store that ``location`` names; None takes it from the environment.
 
     Raises:
-        LocationError: there is no such snapshot, it is damaged, it was deleted in the meantime, or the store fails. The
-            files that were written are ignored, and are removed with the snapshot at the latest.
+        LocationError: the snapshot does not exist, is damaged, or was deleted in the meantime; or the store fails.
+            Files that were already written are ignored, and are removed with the snapshot at the latest.
         NotSupported: a table cannot be written as Parquet.
     """
     opened = open_location_to_read(location, access) if isinstance(location, str) else open_store_to_read(location)
@@ -37,7 +37,7 @@ def write_portable_form(location: str | Store, snapshot: str, access: StoreAcces
     target = Subfolder(opened.store, folder)
     try:
         if not target.exists(MANIFEST):
-            opened.store.delete_all(opened.store.list(folder))  # files of an interrupted attempt
+            opened.store.delete_all(opened.store.list(folder))  # Files of an interrupted attempt.
             write_portable(opened, record, target)
     except OSError as error:
         raise LocationError(f"{target.root} cannot be written: {error}") from error
@@ -50,7 +50,7 @@ def with_portable_form(
     """Write the portable form of a snapshot; return the snapshot.
 
     Args:
-        access: access to an object store that ``location`` names; None for that of the environment.
+        access: access to an object store that ``location`` names; None takes it from the environment.
 
     Raises:
         CheckpointFailed: the portable form cannot be written. The native snapshot remains.
@@ -67,7 +67,7 @@ def future_with_portable_form(
 ) -> Future[SnapshotMetadata]:
     """Return the future of ``with_portable_form`` for a snapshot that is being taken.
 
-    The portable form is written on a thread of its own, because no service thread may wait for it.
+    The portable form is written on a new thread, because service threads must not wait for it.
     """
     both: Future[SnapshotMetadata] = Future()
     both.set_running_or_notify_cancel()

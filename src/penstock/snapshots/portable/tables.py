@@ -1,4 +1,4 @@
-"""Current rows of a stored table: one row per key, by key group, with a range of key groups in memory at a time."""
+"""Current rows of a stored table: one row per key, by key group. One range of key groups is in memory at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.state.stored_form import delta_schema
 from penstock.state.table import StoredRows
 
 RANGE_BYTES = 64 << 20
-"""Key groups are merged together up to this stored size. A single key group may be larger."""
+"""Stored size in bytes up to which key groups are merged together. A single key group may be larger."""
 
 
 def written_schema(store: Store, entries: Sequence[StateEntry]) -> pa.Schema:
-    """Return the schema of a table's rows as one of its sections was written, without the column of deltas."""
+    """Return the schema of a table's rows as written in one of its sections, without the tombstone column of deltas."""
     schema = read_content(store, entries[-1].section).schema
     return schema.remove(len(schema) - 1) if entries[-1].kind == DELTA else schema
 
@@ -55,7 +55,7 @@ def _stored(store: Store, entries: Sequence[StateEntry], schema: pa.Schema, grou
     operators = load_restore(SubtaskManifest(0, 0, states=parts), store).operators
     for piece in (piece for state in operators.values() for rows in state.tables.values() for piece in rows):
         batch = as_schema(piece.batch, delta_schema(schema) if piece.is_delta else schema)
-        # A copy: a slice would keep the whole section.
+        # Copy the rows, because a slice would keep the whole section in memory.
         yield StoredRows(batch.take(pa.array(np.arange(batch.num_rows))), piece.is_delta)
 
 
@@ -77,7 +77,7 @@ def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, w
                 for piece in pieces
             ]
         )
-        base = sum(piece.batch.num_rows for piece in pieces if not piece.is_delta)  # bases come first
+        base = sum(piece.batch.num_rows for piece in pieces if not piece.is_delta)  # Bases come first.
         rows = _newest_rows(table.columns[1 : 1 + keys], table.num_rows, base, what)
         rows = rows[~is_deleted[rows]]
     groups = table.column(0).to_numpy()[rows]
@@ -85,7 +85,7 @@ def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, w
 
 
 def _newest_rows(keys: Sequence[pa.ChunkedArray], count: int, base: int, what: str) -> npt.NDArray[np.int64]:
-    """Return the position of each key's last row, ascending."""
+    """Return the positions of the last row of each key, ascending."""
     leaves = [leaf for key in keys for leaf in _leaves(key.combine_chunks())]
     names = [str(number) for number in range(len(leaves))]
     order = pa.array(np.arange(count))
@@ -98,7 +98,7 @@ def _newest_rows(keys: Sequence[pa.ChunkedArray], count: int, base: int, what: s
 
 
 def _leaves(column: pa.Array) -> list[pa.Array]:
-    """Return columns that are equal if the key is: without structs, and floats as their normalized bits."""
+    """Return columns that are equal if the keys are: without structs, and with floats as their normalized bits."""
     kind = column.type
     if pa.types.is_null(kind):
         return []

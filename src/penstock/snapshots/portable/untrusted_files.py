@@ -1,7 +1,7 @@
-"""Readers of Arrow streams and Parquet files that may be forged. They check before they decode, one part at a time.
+"""Readers of Arrow streams and Parquet files that may be forged. They check each file before they decode it in parts.
 
-Neither may be compressed or have dictionaries. So decoded data is about as large as the file, and a small file cannot
-become large in memory. Buffers are validated, because no later code does.
+Files may not be compressed and may not have dictionaries. So decoded data is about as large as the file, and a small
+file cannot become large in memory. Buffers are validated, because no later code does it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSE
 from penstock.snapshots.writing.state_index import KeyGroups
 
 MAX_ROWS = 1 << 20
-"""Maximum rows of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
+"""Maximum number of rows of a batch and of a row group. Rows of nulls, or without columns, take no bytes."""
 MAX_VALUES = 1 << 27
-"""Maximum values of a column in a row group, including elements of lists: as many of the smallest values as an export
-writes into one row group."""
+"""Maximum number of values of a column in a row group, including elements of lists.
+
+An export writes at most this many values of the smallest kind, one bit each, into one row group.
+"""
 MAX_ROW_GROUP_BYTES = 1 << 30
 ROWS_AT_ONCE = 1 << 14
 
@@ -52,7 +54,7 @@ def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema
         columns: expected columns as texts; None for any.
 
     Raises:
-        CorruptSnapshot: it is not such a stream. The iterator may raise it, too.
+        CorruptSnapshot: the file is not such a stream. The iterator may raise it, too.
     """
     with decoding(what):
         mapped = pa.memory_map(str(path))
@@ -93,7 +95,7 @@ def read_rows(
         groups: skip row groups that have none of these key groups.
 
     Raises:
-        CorruptSnapshot: it is not such a file. The iterator may raise it, too.
+        CorruptSnapshot: the file is not such a file. The iterator may raise it, too.
     """
     what = part.file.path
     with decoding(what):
@@ -106,7 +108,9 @@ def read_rows(
 
 
 def key_groups_by_row_group(path: Path, table: Table, part: TablePart) -> list[tuple[KeyGroups, int]]:
-    """Return the lowest and the highest key group of each row group of such a file, and its size in bytes.
+    """Return the key group range and the size in bytes of each row group of such a file.
+
+    The range consists of the lowest and the highest key group.
 
     Raises:
         CorruptSnapshot: as ``read_rows``.
@@ -118,7 +122,7 @@ def key_groups_by_row_group(path: Path, table: Table, part: TablePart) -> list[t
 
 
 def _open_parquet(path: Path, table: Table, part: TablePart) -> tuple[pq.ParquetFile, pa.Schema, Sequence[RowGroup]]:
-    """Open a checked file; return it with the schema of its rows under the table's names, and its row groups."""
+    """Open a checked file. Return it with the schema of its rows under the table's names, and its row groups."""
     what = part.file.path
     mapped = pa.memory_map(str(path))
     row_groups = read_footer(mapped)
@@ -135,9 +139,9 @@ def _open_parquet(path: Path, table: Table, part: TablePart) -> tuple[pq.Parquet
 
 
 def _key_group_ranges(reader: pq.ParquetFile, count: int) -> list[KeyGroups]:
-    """Return the lowest and the highest key group of each row group.
+    """Return the lowest and the highest key group of each row group; ``(0, -1)`` for one without key groups.
 
-    Reads the column: statistics may be forged, and may crash pyarrow.
+    Reads the column itself: statistics may be forged, and may crash pyarrow.
     """
     name = reader.schema_arrow.names[0]
     columns = (reader.read_row_group(number, columns=[name], use_threads=False).column(0) for number in range(count))

@@ -1,4 +1,4 @@
-"""Relocation of a snapshot to a changed plan: moves state and rows of operators and exchanges to their new places.
+"""Relocation of a snapshot to a changed plan: state and rows of operators and exchanges move to their new places.
 
 Numbers of vertices and edges belong to one plan; ids do not change. No file is read or written: only manifests change.
 """
@@ -53,16 +53,19 @@ _STAGED = (
 def relocate(
     metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int, *, allow_dropped: bool = False
 ) -> SnapshotMetadata:
-    """Return the snapshot with the numbers of ``graph``, at its own parallelism; unchanged if the plans are equal.
+    """Return the snapshot with the numbers of ``graph``, at its own parallelism.
+
+    The snapshot is returned unchanged if the plans are equal or it has no plan.
 
     Args:
         metadata: the snapshot to restore.
         graph: the new plan.
-        committed_epoch: all epochs up to it are visible.
-        allow_dropped: drop state without a place in the new plan.
+        committed_epoch: the output of all epochs up to this one is visible.
+        allow_dropped: drop state that the new plan has no place for.
 
     Raises:
-        PlanChanged: state, waiting or in-flight rows, or uncommitted output would be lost. Has a table of the changes.
+        PlanChanged: state, stored input rows, in-flight rows or uncommitted output would be lost. The message contains
+            a table of the changes.
     """
     old, new = metadata.plan, plan_of(graph)
     if old is None or old == new:
@@ -77,7 +80,7 @@ def relocate(
 
 
 def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest) -> None:
-    """Check that stored input rows can continue, by the same rules as rows in flight."""
+    """Check that stored input rows fit the new plan, by the same rules as in-flight rows."""
     rows: dict[tuple[str, str], int] = {}
     for state in (state for slot in metadata.slots for subtask in slot.subtasks for state in subtask.states):
         name = state.operator_id, state.table
@@ -103,7 +106,10 @@ def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
 
 
 def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, graph: JobGraph) -> None:
-    """Refuse a new column of a source with staged rows: they were read without it, so its values would be null."""
+    """Refuse a new column of a source with staged rows.
+
+    The rows were staged without the column, so its values would be null.
+    """
     waiting = {m.operator_id for m in metadata.sources if m.pending}
     unread = {subtask.vertex for slot in metadata.slots for subtask in slot.subtasks if subtask.splits}
     lost = []
@@ -175,7 +181,7 @@ class _Relocation:
                     continue
                 moved = msgspec.structs.replace(entry, edge=edge["id"])
                 if is_repartitioned(edge, self._old.edges[identity]) and self._graph.edge(edge["id"]).keyed:
-                    # ``rescale`` gives the entry to all subtasks, and each finds its own rows by their keys.
+                    # ``rescale`` gives the entry to all subtasks, and each subtask selects its own rows by their keys.
                     last = self._graph.max_parallelism - 1
                     moved = msgspec.structs.replace(moved, key_group_first=0, key_group_last=last, narrowed=True)
                 self._inflight.setdefault((edge["consumer"], entry.consumer), []).append(moved)
@@ -183,10 +189,10 @@ class _Relocation:
             raise plan_changed([line for item in lost.items() for line in self._loss_rows(*item)], _IN_FLIGHT)
 
     def _matching_edge(self, identity: str, entry: InflightEntry) -> _Entry | None:
-        """Return the new plan's edge with this id if rows in flight on the old one fit.
+        """Return the edge of the new plan with this id if in-flight rows of the old edge fit.
 
-        With other keys the edge must also be at the same place, because ids of exchanges are numbers. Rows of a
-        narrowed entry can only be selected by the old keys.
+        If the keys have changed, the edge must also be at the same place, because ids of exchanges are numbers. Rows of
+        a narrowed entry can only be selected by the old keys, so the edge does not fit.
         """
         old, edge = self._old.edges[identity], self._new.edges.get(identity)
         if edge is None or not accepts_rows_of(edge, old):
@@ -243,22 +249,23 @@ class _Relocation:
         return None if spec is None else self._stored_manifest(spec.operator_id, index)
 
     def _stored_manifest(self, operator_id: str, index: int) -> SubtaskManifest | None:
-        """Return the manifest with the state of this operator in this slot."""
+        """Return the manifest with the state of this operator in this slot; None if the old plan lacks the operator."""
         operator: _Entry | None = self._old.operators.get(operator_id)
         return None if operator is None else self._manifests[operator["vertex"], index]
 
     def _watermarks(self, vertex: Vertex, index: int) -> Iterator[tuple[str, int]]:
-        """Yield the input channels of exchanges that the old plan has, with their watermarks."""
+        """Yield the input channels, with their watermarks, of exchanges that the old plan has."""
         for edge in self._graph.inputs(vertex.id):
             watermark = self._least_watermark(edge.identity)
             if watermark is not None:
                 yield from ((f"{edge.id}:{p}", watermark) for p in edge.producers(index, self._metadata.parallelism))
 
     def _least_watermark(self, identity: str) -> int | None:
-        """Return the least watermark of all channels of the exchange; None if one has none.
+        """Return the lowest watermark of all channels of the exchange; None if a channel has no watermark.
 
-        An edit may bring rows to producers that did not get them before, in front of the exchange or further up. Such a
-        row can be behind the watermark that the producer has sent, but not behind the least one.
+        A change of the plan may bring rows to producers that did not get them before, in front of the exchange or
+        further upstream. Such a row can be later than the watermark that the producer has sent, but not later than the
+        lowest one.
         """
         old: _Entry | None = self._old.edges.get(identity)
         if old is None:

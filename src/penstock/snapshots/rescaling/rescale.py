@@ -1,11 +1,10 @@
 """Rescaling of a snapshot to another parallelism: redistributes its parts among subtasks. No file is read or written.
 
-State, rows in flight on keyed edges, and watermarks move to the new owners of their key groups. An entry with several
-new owners is *narrowed* for each. The rest is divided: splits one by one, rows in flight on other edges in runs of
-equal length.
-Order holds per key and producer, because a channel's entries keep their order and are processed before new input. (See
-FLIP-76 and FLIP-27 for Flink.) If several former consumers shared a section, a subtask that takes over from more than
-one of them reads it once.
+State, in-flight rows of keyed edges, and watermarks move to the new owners of their key groups. An entry with several
+new owners is *narrowed* for each. The rest is divided: splits one by one, and in-flight rows of other edges in runs of
+equal length. Order is preserved per key and producer, because a channel's entries keep their order and are processed
+before new input. (See FLIP-76 and FLIP-27 for Flink.) If several former consumers shared a section, a subtask that
+takes over from more than one of them reads it once.
 """
 
 from __future__ import annotations
@@ -33,11 +32,14 @@ from penstock.model.manifest import (
 from penstock.model.splits import Split
 
 Range = tuple[int, int]
-"""Key groups, both inclusive."""
+"""Range of key groups, both ends inclusive."""
 
 
 def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
-    """Return the snapshot at the parallelism of ``graph``, whose plan it has; unchanged if the parallelism is the same.
+    """Return the snapshot at the parallelism of ``graph``; unchanged if the parallelism is the same.
+
+    ``graph`` must have the plan of the snapshot. Entries that were repartitioned (``relocate``) are redistributed even
+    at the same parallelism.
 
     Raises:
         CorruptSnapshot: a subtask is missing.
@@ -49,9 +51,10 @@ def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
 
 
 def _redistributed_vertices(metadata: SnapshotMetadata, graph: JobGraph) -> frozenset[int]:
-    """Return the vertices whose input rows in flight were partitioned by other keys before (``relocate``).
+    """Return the vertices whose in-flight input rows were partitioned by other keys before (``relocate``).
 
-    Includes the vertices that these rows reach without an exchange. There any subtask may get rows of any other.
+    The result includes the vertices that these rows reach without an exchange. Any of their subtasks may get rows of
+    any other.
     """
     redistributed = {
         graph.edge(entry.edge).consumer
@@ -116,7 +119,7 @@ class _Rescale:
         self._inflight = {subtask: _each_section_once(take_over) for subtask, take_over in parts.items()}
 
     def _divide(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
-        """Divide all ``total`` rows of an edge into one run per subtask.
+        """Divide the ``total`` rows of an edge into one run per subtask. Yield the parts of this entry.
 
         Args:
             before: number of rows of the edge before this entry.
@@ -132,7 +135,7 @@ class _Rescale:
     def _narrowed(self, entry: InflightEntry, edge: Edge) -> Iterator[InflightEntry]:
         """Yield the entry for each new owner of its key groups.
 
-        Broadcast rows were copied to every consumer. Of each copy only the rows for that consumer's key groups remain.
+        Broadcast rows were copied to every consumer. Of each copy, only the rows for that consumer's key groups remain.
         """
         mine = entry.key_group_first, entry.key_group_last
         for index in range(self._after):
@@ -176,7 +179,7 @@ class _Rescale:
         return manifest
 
     def _states(self, manifest: SubtaskManifest, index: int) -> Iterator[StateEntry]:
-        """Yield entries of the former subtask's own key groups. State that it had of others was a copy."""
+        """Yield the entries of the former subtask's own key groups. Its state of other key groups was a copy."""
         common = _intersection(self._ranges[manifest.index], self._owned(index))
         for entry in manifest.states:
             narrowed = None if common is None else _intersection(common, (entry.key_group_first, entry.key_group_last))
@@ -184,17 +187,17 @@ class _Rescale:
                 yield msgspec.structs.replace(entry, key_group_first=narrowed[0], key_group_last=narrowed[1])
 
     def _shares(self, old: Sequence[SubtaskManifest], index: int, keyed: bool) -> Iterator[ScalarShare]:
-        """Yield the scalars of former subtasks. Without keys every new subtask gets those of all former ones."""
+        """Yield the scalars of former subtasks. Without keys, every new subtask gets those of all former subtasks."""
         for manifest in old:
             common = _intersection(self._ranges[manifest.index], self._owned(index)) if keyed else self._all_groups
             if common is not None:
                 yield ScalarShare(manifest.index, *common, manifest.scalars)
 
     def _watermarks(self, vertex: Vertex, index: int, old: Sequence[SubtaskManifest]) -> dict[str, int]:
-        """Return the watermark of each channel: the least of the former channels that brought its rows.
+        """Return the watermark of each channel: the lowest watermark of the former channels that brought its rows.
 
-        None if one of these has none. Without keys they are all channels: a new subtask may get the splits of any
-        former one.
+        A channel is left out if one of the former channels has no watermark. Without keys, all former channels count: a
+        new subtask may get the splits of any former one.
         """
         former_owners = [m for m in old if _intersection(self._ranges[m.index], self._owned(index)) is not None]
         watermarks: dict[str, int] = {}
@@ -233,19 +236,20 @@ def _intersection(one: Range, other: Range) -> Range | None:
 
 
 def _each_section_once(parts: Sequence[tuple[int, InflightEntry]]) -> list[InflightEntry]:
-    """Return the entries of one subtask, those with the same rows joined.
+    """Return the entries of one subtask. Entries for the same rows are joined.
 
-    The former consumers of a channel have its sections in the same order, but may have read them to different ends. The
-    subtask keeps that order.
+    The former consumers of a channel have its sections in the same order, but may have read them up to different rows.
+    The result keeps that order.
 
     Args:
-        parts: in restore order, each with its former consumer.
+        parts: entries in restore order, each with its former consumer.
     """
     shared: dict[tuple[SectionRef, int], list[InflightEntry]] = {}
     order: TopologicalSorter[tuple[SectionRef, int]] = TopologicalSorter()
     last: dict[tuple[int, int, int, int, str], tuple[SectionRef, int]] = {}
     for former, entry in parts:
-        rows = entry.section, entry.row_start + entry.rows  # those that were read are missing at the beginning
+        # Rows that were read are missing at the beginning, so only the end identifies the rows.
+        rows = entry.section, entry.row_start + entry.rows
         channel = former, entry.edge, entry.producer, entry.layer, entry.side
         order.add(rows, *([last[channel]] if channel in last else []))
         last[channel] = rows
@@ -255,12 +259,12 @@ def _each_section_once(parts: Sequence[tuple[int, InflightEntry]]) -> list[Infli
         return as_they_are
     try:
         return [joined for rows in order.static_order() for joined in _joined(shared[rows])]
-    except CycleError:  # Penstock writes no such snapshot; it can be restored all the same
+    except CycleError:  # Penstock does not write such a snapshot, but it can be restored.
         return as_they_are
 
 
 def _joined(entries: Iterable[InflightEntry]) -> Iterator[InflightEntry]:
-    """Join entries of one section whose key groups follow each other and which were read equally far."""
+    """Join entries of one section whose key groups are adjacent and which were read up to the same row."""
     before: InflightEntry | None = None
     for entry in sorted(entries, key=lambda e: e.key_group_first):
         if before is None:
@@ -275,7 +279,7 @@ def _joined(entries: Iterable[InflightEntry]) -> Iterator[InflightEntry]:
 
 
 def _distribute_splits(readers: Sequence[Sequence[Split]], count: int) -> list[list[Split]]:
-    """Distribute the splits of all readers round robin, in order. Splits with a home go to that reader."""
+    """Distribute the splits of all readers round robin, in order. A split with a home goes to that reader."""
     dealt: list[list[Split]] = [[] for _ in range(count)]
     splits = [split for turn in zip_longest(*readers) for split in turn if split is not None]
     homeless = (split for split in splits if split.home is None)

@@ -1,12 +1,12 @@
 """Evolution of state that its user declares: comparison of a snapshot's tables with a later declaration.
 
-A new table begins empty. Values may get new columns, which are null in existing rows, and wider ones, also inside
+A new table begins empty. Values may get new columns, which are null in existing rows, and wider columns, also inside
 structs. Columns are identified by name. If the plan lacks something that the snapshot has, the user must delete the
 table (``Evolution.deleted``) or allow the loss. Keys must not change.
 
-Rows are not rewritten: sections of one table may have been written under several plans, each with its own columns.
-``widening.as_schema`` reads them. Only if columns are given up is the whole table written again, so that a later column
-with the same name does not find their values.
+Rows are not rewritten. Sections of one table may have been written under several plans, each with its own columns, and
+``widening.as_schema`` reads them. Only if columns are given up is the whole table written again. Otherwise a later
+column with the same name would find their values.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.snapshots.format.type_texts import parse_column
 from penstock.snapshots.restoring.widening import can_evolve, can_widen
 
 EVOLVES = "evolves"
-"""Key of an operator's entry in a plan that describes the evolution of its state."""
+"""Key of the part of an operator's entry in a plan that describes the evolution of its state."""
 
 _Entry = Mapping[str, Plain]
 
 
 class StateLoss(NamedTuple):
-    """Part of a snapshot's state without a place in a later plan.
+    """Part of a snapshot's state that a later plan has no place for.
 
     Attributes:
         table: the table, or the property that must not change (``Evolution.fixed``).
@@ -62,7 +62,7 @@ def evolves(operator: _Entry) -> bool:
 
 
 def passing_tables(operator: _Entry) -> list[str]:
-    """Return the operator's tables of input rows."""
+    """Return the tables of the operator that hold input rows."""
     return _listed(operator, "passing")
 
 
@@ -70,7 +70,7 @@ def state_losses(before: _Entry, after: _Entry, hashed: int) -> list[StateLoss]:
     """Return the losses of an operator's tables between two plans. Passing tables are ignored.
 
     Args:
-        before, after: its entries in both plans; ``after`` evolves.
+        before, after: entries of the operator in both plans; ``after`` evolves.
         hashed: number of leading key columns that determine the key group.
     """
     remaining = _states(after)
@@ -109,7 +109,7 @@ def _table_losses(table: str, before: _Entry, after: _Entry, hashed: int) -> Ite
 
 
 def _same_keys(stored: Sequence[str], new: Sequence[str], hashed: int) -> bool:
-    """Compare key columns. Those that determine the key group must not become wider."""
+    """Compare key columns. Columns that determine the key group must be equal; others may become wider."""
     return len(stored) == len(new) and all(
         before == after or (position >= hashed and can_widen(before, after))
         for position, (before, after) in enumerate(zip(stored, new, strict=True))
@@ -117,7 +117,7 @@ def _same_keys(stored: Sequence[str], new: Sequence[str], hashed: int) -> bool:
 
 
 def column_name(column: str) -> str:
-    """Return the name in a text ``name type``. Names may contain blanks."""
+    """Return the name in a text of the form ``name type``. Names may contain blanks."""
     found = parse_column(column)
     return column.partition(" ")[0] if found is None else str(found.name)
 

@@ -1,9 +1,9 @@
 """Local state reuse: tables that outlive their slot in the worker's memory, so that they need not be loaded again.
 
-If a Generation ends because one slot has failed, the other slots have almost all of the state that is restored next,
+If a generation ends because one slot has failed, the other slots hold almost all of the state that is restored next,
 only newer. They retain restore points of every table: for the newest complete checkpoint, and for durable checkpoints
-that may have become complete without notice. A table matches a snapshot if the snapshot has exactly the sections,
-including checksums, that were written from it.
+that may have become complete without the slot's knowledge. A table matches a snapshot if the snapshot has exactly the
+sections, including checksums, that were written from it.
 
 Flink's task-local recovery keeps a second copy on the worker's disk instead.
 """
@@ -46,7 +46,7 @@ class LocalStateStore:
             self._checkpoints.setdefault(checkpoint, {}).update(tables)
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
-        """Release the tables of older checkpoints: this one is complete and its epochs are committed."""
+        """Release the tables of older checkpoints: this checkpoint is complete and its epochs are committed."""
         self._drop([known for known in self._known() if known < checkpoint])
 
     def checkpoint_discarded(self, checkpoint: CheckpointId) -> None:
@@ -84,7 +84,7 @@ class LocalStateStore:
 
 
 class LocalTableRestore:
-    """Restore of one table from local memory, which retains the table for the next restore.
+    """Restore of one table from local memory. The restored table is retained for the next restore.
 
     Attributes:
         is_reused: True if the table came from memory.
@@ -106,7 +106,7 @@ class LocalTableRestore:
         self._store = store
 
     def take(self, empty: KeyedTable) -> KeyedTable | None:
-        """Return the table as the snapshot has it, once; None if it is not retained or of another kind."""
+        """Return the table as the snapshot has it, once; None if it is not retained or is of another kind."""
         point, self._point = self._point, None
         table = None if point is None else point.restore()
         if table is None or type(table) is not type(empty) or table.spec != empty.spec:
@@ -127,7 +127,7 @@ class LocalStateRestore:
     Args:
         checkpoint: the checkpoint that is restored.
         points: see ``LocalStateStore.take_matching``.
-        store: retains the restored tables.
+        store: store that retains the restored tables.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class LocalStateRestore:
         self._tables: list[LocalTableRestore] = []
 
     def table_restore(self, table: TableId, entries: Sequence[StateEntry]) -> LocalTableRestore:
-        """Return the restore of one table; once for each table, on any thread."""
+        """Return the restore of one table. May be called once for each table, on any thread."""
         local = LocalTableRestore(self._checkpoint, table, entries, self._points.pop(table, None), self._store)
         self._tables.append(local)
         return local
 
     @property
     def reused_tables(self) -> int:
-        """Number of tables that came from memory. Valid once all are restored."""
+        """Number of tables that came from memory. Valid after all tables are restored."""
         return sum(table.is_reused for table in self._tables)
 
 

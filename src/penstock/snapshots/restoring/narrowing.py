@@ -1,8 +1,8 @@
-"""Rows in flight of narrowed entries, and the selection of those that belong to a consumer after a rescale.
+"""In-flight rows of narrowed entries, and the selection of the rows that belong to a consumer after a rescale.
 
-After a rescale, an entry belongs to every subtask that owns some of its key groups. Each of them reads all rows and
-skips those of other subtasks. The read position still counts rows of the entry, so that a checkpoint can refer to the
-rest.
+After a rescale, an entry belongs to every subtask that owns some of its key groups. Each of these subtasks reads all
+rows and skips those of the others. The read position still counts all rows of the entry, so that a checkpoint can refer
+to the rest.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class ConsumerRows:
     """Rows of an entry that belong to its consumer.
 
     Attributes:
-        batches: in order, none empty.
-        reached: only for a narrowed entry: for each row of each batch, the number of the entry's rows up to this one.
+        batches: the rows in order, without empty batches.
+        reached: only for a narrowed entry: for each row of each batch, the number of the entry's rows up to and
+            including this one.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -42,24 +43,24 @@ class ConsumerRows:
 
 
 def load_consumer_rows(store: Store, entry: InflightEntry, graph: JobGraph) -> ConsumerRows:
-    """Read an in-flight entry for its consumer in ``graph``; see ``load_inflight`` for errors."""
+    """Read an in-flight entry for its consumer in ``graph``. Raises as ``load_inflight``."""
     edge = graph.edge(entry.edge)
     batches = load_inflight(store, entry, edge.schema)
     return _narrow(entry, batches, edge, graph.max_parallelism) if entry.narrowed else ConsumerRows(batches)
 
 
 def rows_to_replay(store: Store, slots: Iterable[Iterable[SubtaskManifest]], graph: JobGraph, *, exactly: bool) -> int:
-    """Return the number of rows in flight in what the slots restore.
+    """Return the number of in-flight rows that the slots restore.
 
     Args:
-        exactly: read the sections that several subtasks share. Otherwise, and if one cannot be read, the number is an
-            upper bound.
+        exactly: read the sections that several subtasks share. If it is False, or if a section cannot be read, the
+            number is an upper bound.
     """
     entries = [entry for slot in slots for subtask in slot for entry in subtask.inflight]
     if exactly:
         try:
             return count_consumer_rows(store, entries, graph)
-        except (CorruptSnapshot, OSError) as problem:  # the slot that reads the section raises the same error
+        except (CorruptSnapshot, OSError) as problem:  # The slot that reads the section raises the same error.
             log.warning("the number of rows in flight is an upper bound, because a section cannot be read: %s", problem)
     return distinct_rows(entries)
 
@@ -67,7 +68,7 @@ def rows_to_replay(store: Store, slots: Iterable[Iterable[SubtaskManifest]], gra
 def count_consumer_rows(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -> int:
     """Return the number of rows of the entries for their consumers.
 
-    Reads each section of narrowed entries once; see ``load_inflight`` for errors.
+    Reads each section of narrowed entries once. Raises as ``load_inflight``.
     """
     count = 0
     narrowed: dict[SectionRef, list[InflightEntry]] = {}

@@ -32,13 +32,13 @@ def load_restore(
     Tables are read and verified while they are iterated over, and in-flight entries by ``load_inflight``. Both raise
     CorruptSnapshot if a section is missing or changed.
 
-    For each table, base pieces precede the deltas in the order in which they apply. Rows of other subtasks' key groups
+    For each table, base pieces precede the deltas, in the order in which they apply. Rows of other subtasks' key groups
     and superseded rows are left out.
 
     Args:
-        specs: the subtask's operators in the current plan. Columns of their tables are found by name and widened; they
-            may be missing if state evolves. Tables of other operators are read as they were written.
-        local: tables that need not be read; it retains the restored ones.
+        specs: the subtask's operators in the current plan. Columns of their tables are found by name and widened. A
+            column may be missing if the state evolves. Tables of other operators are read as they were written.
+        local: local memory, from which tables are restored instead of being read. It retains the restored tables.
     """
     schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in read_schemas(spec).items()}
     tables: dict[str, dict[TableId, list[StateEntry]]] = {}
@@ -98,8 +98,8 @@ def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None =
     """Return the rows ``[row_start, row_start + rows)`` of an in-flight entry's section, in order; no empty batches.
 
     Args:
-        schema: schema of their current edge. Columns are found by name and type, because another plan may have written
-            them (``plan.accepts_rows_of``). None: as they were written.
+        schema: schema of the current edge. Columns are found by name and type, because another plan may have written
+            the rows (``plan.accepts_rows_of``). None returns the rows as they were written.
 
     Raises:
         CorruptSnapshot: the section is missing or changed, or has too few rows.
@@ -124,9 +124,10 @@ def _input_channel(key: str, consumer: int) -> ChannelId:
 
 
 def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema | None) -> Iterator[StoredRows]:
-    """Yield bases first: a base supersedes everything earlier of its key groups, so their order does not matter.
+    """Yield the rows of a table, bases first.
 
-    One section is in memory at a time.
+    A base supersedes everything earlier of its key groups, so the order of bases does not matter. One section is in
+    memory at a time.
     """
     ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
     for ref, same in groupby(ordered, key=lambda entry: entry.section):

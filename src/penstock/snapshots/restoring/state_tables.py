@@ -1,4 +1,4 @@
-"""State tables of a snapshot over all subtasks: columns, keys, and rows by ranges of key groups."""
+"""State tables of a snapshot, over all subtasks: columns, keys, and rows by ranges of key groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.snapshots.writing.state_index import BASE
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 KEY_GROUP = "key_group"
-"""Name of ``__key_group`` for users."""
+"""Name of the column ``__key_group`` for users."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class StateTable:
 
     Attributes:
         schema: schema of its rows, ``__key_group`` first.
-        key_count: number of key columns, which follow ``__key_group``; None if the snapshot does not say.
-        hash_key_count: number of leading key columns that determine the key group; None if the snapshot does not say.
+        key_count: number of key columns, which follow ``__key_group``; None if the snapshot does not record it.
+        hash_key_count: number of leading key columns that determine the key group; None if the snapshot does not record
+            it.
         entries: entries of all subtasks.
     """
 
@@ -71,7 +72,7 @@ def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, nam
 
     Raises:
         LocationError: there is no such table. The message lists the existing ones.
-        CorruptSnapshot: the section is missing or changed, or the plan has other columns.
+        CorruptSnapshot: the section is missing or changed, or its columns differ from the plan.
     """
     tables = table_entries(metadata)
     for (operator_id, table), entries in tables.items():
@@ -102,7 +103,7 @@ def _declared_columns(plan: PlanManifest, operator_id: str, table: str) -> list[
 
 
 def entries_with_groups(entries: Iterable[StateEntry], groups: npt.NDArray[np.bool_]) -> list[StateEntry]:
-    """Return the entries with any of the marked key groups."""
+    """Return the entries that contain any of the marked key groups."""
     before = np.concatenate([[0], np.cumsum(groups)])
     top = len(groups)
     return [
@@ -117,7 +118,7 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the current rows of one table: one row per key, no tombstones, no empty batches.
 
-    Without deltas, one section is in memory at a time, and rows are not copied.
+    If there are no deltas, one section is in memory at a time, and rows are not copied.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.

@@ -1,8 +1,8 @@
 """Widening of columns: the new type has every value of the old one, so stored rows remain usable.
 
-Allowed are an integer to a longer one, a float to a double, and a decimal to one with at least as many digits on both
-sides of the point. A column that would need rounding, parsing or printing counts as another column. Columns are given
-in their stored form: ``name type``, with Arrow's names of types.
+An integer may become a longer integer, a float may become a double, and a decimal may become one with at least as many
+digits on both sides of the point. A column that would need rounding, parsing or printing counts as another column.
+Columns are given in their stored form: ``name type``, with Arrow's names of types.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _is_wider(stored: str, new: str) -> bool:
 def can_evolve(stored: str, new: str) -> bool:
     """Return True if a stored column of evolving state can become the new one.
 
-    In addition to ``can_widen``, the contents of structs, lists and map values may be wider, and structs may have new
-    fields, which are null in existing rows.
+    In addition to ``can_widen``, the contents of structs, lists and map values may become wider, and structs may get
+    new fields, which are null in existing rows.
     """
     before, after = parse_column(stored), parse_column(new)
     if before is None or after is None:
@@ -74,10 +74,9 @@ def _can_field_evolve(stored: pa.Field, new: pa.Field) -> bool:
 
 
 def with_optional_columns(schema: pa.Schema, first: int) -> pa.Schema:
-    """Return the schema with the columns from position ``first`` on marked as optional.
+    """Return the schema with all columns from position ``first`` on marked as optional.
 
-    Rows may lack optional columns, see ``as_schema``. The mark is metadata of the fields, so it is kept with the
-    schema.
+    Rows may lack optional columns, see ``as_schema``. The mark is metadata of the fields, so it stays with the schema.
     """
     marked = [field.with_metadata(_OPTIONAL) for field in list(schema)[first:]]
     return pa.schema([*list(schema)[:first], *marked])

@@ -1,8 +1,8 @@
 """Safe file access below a folder whose content may be forged: only plain files are opened.
 
-Links below the folder are never followed, not even those that stay within: a location is moved and copied as a whole,
-and paths of its files contain no links. Opening a FIFO could block, and opening a device could do harm. Each folder of
-a path is opened relative to its parent, for writing and removing as for reading. So a link that replaces a folder
+Links below the folder are never followed, not even those that stay within it: a location is moved and copied as a
+whole, and paths of its files contain no links. Opening a FIFO could block, and opening a device could do harm. For
+reading, writing and removing, each folder of a path is opened relative to its parent. So a link that replaces a folder
 between a check and its use is not followed.
 """
 
@@ -26,27 +26,27 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_plain(root: str, path: str) -> tuple[BinaryIO, int]:
-    """Open a plain file below ``root``, unbuffered; return it and its length.
+    """Open a plain file below ``root``, unbuffered; return it and its length in bytes.
 
     Args:
         path: a clean relative path; see ``checked_path``.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         CorruptSnapshot: it is not a plain file, or a folder of the path is a link.
     """
     with folder_of(root, path) as (folder, name):
         _plain_size(folder, name, path)
         file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb", buffering=0)
     status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):  # another file has replaced it since the first check
+    if not stat.S_ISREG(status.st_mode):  # Another file has replaced it since the first check.
         file.close()
         raise _not_plain_error(path)
     return file, status.st_size
 
 
 def plain_size(root: str, path: str) -> int | None:
-    """Return the length of a plain file below ``root``; None if there is none. Raises as ``open_plain``."""
+    """Return the length in bytes of a plain file below ``root``; None if it is missing. Raises as ``open_plain``."""
     try:
         with folder_of(root, path) as (folder, name):
             return _plain_size(folder, name, path)
@@ -64,16 +64,16 @@ def _plain_size(folder: int, name: str, path: str) -> int:
 def new_file(root: str, path: str) -> BinaryIO:
     """Create an unbuffered file below ``root`` and its missing folders.
 
-    Raises FileExistsError if the name exists; other errors as ``open_plain``.
+    Raises FileExistsError if the name exists; otherwise as ``open_plain``.
     """
     with folder_of(root, path, make=True) as (folder, name):
         return os.fdopen(os.open(name, _NEW_FILE, 0o666, dir_fd=folder), "wb", buffering=0)
 
 
 def remove_file(root: str, path: str) -> None:
-    """Remove a file or link below ``root``; the target of a link stays.
+    """Remove a file or link below ``root``. The target of a link is not removed.
 
-    Raises FileNotFoundError, and CorruptSnapshot if a folder of the path is a link.
+    Raises FileNotFoundError; CorruptSnapshot if a folder of the path is a link.
     """
     with folder_of(root, path, change=True) as (folder, name):
         os.unlink(name, dir_fd=folder)
@@ -92,7 +92,7 @@ def sync_folder_of(root: str, path: str) -> None:
 
 
 def create_atomically(root: str, path: str, data: bytes) -> bool:
-    """Create a whole file below ``root`` durably and exclusively; False if its name exists."""
+    """Create a whole file below ``root`` durably and exclusively. Return False if its name exists."""
     with folder_of(root, path, make=True) as (folder, name):
         if _exists(folder, name):
             return False
@@ -122,7 +122,7 @@ def link_or_copy(origin: str, source: str, root: str, path: str) -> None:
             _plain_size(folder, temporary, source)
         except FileNotFoundError:
             raise
-        except OSError:  # another file system, no links there, or too many links: the copy raises any other error
+        except OSError:  # Another file system, no hard links, or too many links. The copy raises any other error.
             _copy(origin, source, folder, temporary)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
@@ -140,7 +140,7 @@ def _copy(origin: str, source: str, folder: int, name: str) -> None:
 
 @contextmanager
 def _temporary(folder: int, name: str) -> Iterator[str]:
-    """Give a name in the folder that no other process uses; a file with this name is removed at the end."""
+    """Yield a file name that no other process uses in the folder. Remove the file with this name at the end."""
     temporary = f".{name}.{secrets.token_hex(8)}.tmp"
     try:
         yield temporary
@@ -159,14 +159,14 @@ def _exists(folder: int, name: str) -> bool:
 
 @contextmanager
 def folder_of(root: str, path: str, *, make: bool = False, change: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the folder of a file; give its descriptor and the file's name.
+    """Open the folder of a file; yield its descriptor and the file's name.
 
     Args:
-        make: create missing folders of the path, each durable in its parent.
-        change: the caller removes a file or makes it durable; ``make`` includes this.
+        make: create missing folders of the path, and make each durable in its parent.
+        change: the caller removes a file or makes it durable. Implied by ``make``.
 
     Raises:
-        NotADirectoryError: a file has the name of a folder, and ``make`` or ``change`` is given.
+        NotADirectoryError: a file has the name of a folder, and ``make`` or ``change`` is set.
         CorruptSnapshot: a folder of the path is a link or another special file.
     """
     *folders, name = path.split("/")
@@ -185,7 +185,7 @@ def folder_of(root: str, path: str, *, make: bool = False, change: bool = False)
 
 @contextmanager
 def _errors_with_path(path: str) -> Iterator[None]:
-    """Add the full path to errors of the system, which have only the name in a folder, or none if a disk is full."""
+    """Add the full path to system errors. They name only the last part of the path, or none if a disk is full."""
     try:
         yield
     except OSError as error:
@@ -197,14 +197,15 @@ def _errors_with_path(path: str) -> Iterator[None]:
 def _open_folder(folder_fd: int, folder: str, path: str) -> int:
     try:
         return os.open(folder, _FOLDER, dir_fd=folder_fd)
-    except NotADirectoryError:  # the system raises this error for a link, too
+    except NotADirectoryError:  # The system raises this error for a link, too.
         raise _not_plain_error(path) from None
 
 
 def _open_folder_to_change(folder_fd: int, folder: str, path: str) -> int:
-    """Open an inner folder for a change. If a file has its name, raise OSError, as a full disk does.
+    """Open an inner folder for a change.
 
-    For a reader the same location is corrupt.
+    If a plain file has its name, raise NotADirectoryError, an OSError like that of a full disk. A reader reports the
+    same location as corrupt.
     """
     try:
         return _open_folder(folder_fd, folder, path)
@@ -225,11 +226,11 @@ def _open_or_make_folder(folder_fd: int, folder: str, path: str) -> int:
 
 
 def check_folders(root: str, path: str) -> None:
-    """Check the folders that ``path`` names below ``root``, including the last one. Missing folders are allowed.
+    """Check the folders that ``path`` names below ``root``, including the last one. Folders may be missing.
 
     Raises:
-        CorruptSnapshot: one is a link or another special file.
-        NotADirectoryError: one is a plain file.
+        CorruptSnapshot: a folder is a link or another special file.
+        NotADirectoryError: a folder is a plain file.
     """
     ancestor = root
     for part in path.split("/"):

@@ -6,13 +6,13 @@ must support; ``prepare`` checks it.
 
 Three things differ from a file system:
 
-* A conditional put whose answer is lost may have succeeded. If the library repeated it, the answer would be that the
-  object exists. So only this module repeats it. If an object exists after an attempt without an answer, it may be ours;
-  the outcome is unknown, and an ``OSError`` is raised.
+* A conditional put whose answer is lost may have succeeded. If the library repeated the put, the answer would be that
+  the object exists. So only this module repeats it. If an object exists after an attempt without an answer, this
+  process may have created it. The outcome is unknown, and an ``OSError`` is raised.
 * S3 answers 409 to concurrent conditional puts, and the library reports that as "exists". This module checks whether
   the object exists; if not, no writer has created it yet.
-* A data file appears with ``close``. ``create`` checks whether the name is in use, but does not reserve it. Names of
-  data files are unique (Generation, checkpoint, slot), and a Generation has one owner.
+* A data file becomes visible with ``close``. ``create`` checks whether the name is in use, but does not reserve it.
+  Names of data files are unique (generation, checkpoint, slot), and a generation has one owner.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
     from obstore.store import S3Store as S3Client
 
 PART_BYTES = 8 << 20
-"""Size of one part of a multipart upload. An upload has at most 10,000 parts, so a data file may have 80 GB."""
+"""Bytes of one part of a multipart upload. An upload has at most 10,000 parts, so a data file may have 80 GB."""
 PARTS_AT_ONCE = 3
-"""Parts in flight of one data file; 32 MB with the one that is being filled."""
+"""Maximum number of parts of one data file in flight. With the part that is being filled, they take up to 32 MB."""
 BUFFER_BYTES = 1 << 20
-"""Bytes that are handed to the library at a time."""
+"""Number of bytes passed to the library at a time."""
 READ_BYTES = 16 << 20
-"""Maximum size of one request. A longer range is read by several, each with its own time-out."""
+"""Maximum size of one request in bytes. A longer range is read by several requests, each with its own timeout."""
 CONNECT_TIMEOUT_S = 5
 REQUEST_TIMEOUT_S = 60
-"""From the connection to the last byte of the answer."""
+"""Time limit of a request, from the connection to the last byte of the answer."""
 RETRIES = 5
 RETRY_FOR_S = 60
-"""A retry begins at most this long after the first attempt."""
+"""Time limit for retries: a retry begins at most this long after the first attempt."""
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 CREATE_PAUSES_S = (0.0, 0.1, 0.5, 2.0)
 """Pauses before each attempt of a conditional put."""
 CREATE_TIMEOUT_S = 20
 LISTING_THRESHOLD = 16
-"""Sizes of more files than this are read from listings of 1,000 files each."""
+"""Number of files above which their sizes are read from listings of 1,000 files each."""
 LISTING_ATTEMPTS = 3
 PARALLEL_REQUESTS = 16
-"""Concurrent requests when many small files are read."""
+"""Maximum number of concurrent requests when many small files are read."""
 PROBE_ATTEMPTS = 3
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
@@ -66,14 +66,16 @@ _T = TypeVar("_T")
 
 
 class S3Store(Store):
-    """Store on an S3-compatible object store. Pickling drops ``access``: the copy uses the environment of its process.
+    """Store on an S3-compatible object store.
+
+    Pickling drops ``access``: the unpickled store uses the environment of its process.
 
     Args:
         root: ``s3://bucket/prefix`` as ``location_text`` writes it.
-        access: endpoint and credentials; None for those of the environment.
+        access: endpoint and credentials; None takes them from the environment.
 
     Raises:
-        LocationError: obstore is not installed, or refuses the bucket or endpoint.
+        LocationError: obstore is not installed, or rejects the bucket or endpoint.
     """
 
     parallel_calls = PARALLEL_REQUESTS
@@ -102,12 +104,12 @@ class S3Store(Store):
                 return True
             except FileExistsError:
                 if not self.exists(path):
-                    continue  # 409: other writers tried at the same moment, or the object was deleted since
+                    continue  # 409: other writers tried at the same moment, or the object was deleted since.
                 if in_doubt is None:
                     return False
                 break
             except PermissionError:
-                raise  # refused, so nothing happened
+                raise  # The server refused the request, so nothing was written.
             except OSError as error:
                 in_doubt = error
         raise OSError(errno.EIO, f"it is not known whether it was created: {in_doubt or 'conflict'}", self._name(path))
@@ -160,7 +162,7 @@ class S3Store(Store):
         checked_path(path)
         if length <= READ_BYTES:
             return self._read_piece(path, offset, length)
-        # A forged reference may declare any length, so the size of the file is checked first.
+        # A forged reference may declare any length, so check the size of the file first.
         end = min(offset + length, self._size_of(path))
         starts = range(offset, end, READ_BYTES)
         return b"".join(self._read_piece(path, start, min(READ_BYTES, end - start)) for start in starts)
@@ -259,7 +261,7 @@ class S3Store(Store):
         checked = [checked_path(path) for path in paths]
         if checked:
             with self._translated_errors(checked[0], writes=True):
-                obstore.delete(self._client, checked)  # 1,000 with each request
+                obstore.delete(self._client, checked)  # The library deletes 1,000 objects per request.
 
     # -- the library --------------------------------------------------------------------------------------------------
 
@@ -316,7 +318,7 @@ class S3Store(Store):
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise PermissionError(errno.EACCES, self._reason(error), self._name(path)) from None
         except FileNotFoundError as error:
-            if writes:  # there is no such bucket
+            if writes:  # The bucket does not exist.
                 raise OSError(errno.EIO, self._reason(error), self._name(path)) from None
             raise FileNotFoundError(errno.ENOENT, "there is no such object", self._name(path)) from None
         except (BaseError, OSError) as error:
@@ -328,7 +330,7 @@ class S3Store(Store):
     def _reason(self, error: BaseException) -> str:
         """Return the first line of the library's error and the server's message.
 
-        Other parts of an answer may quote a token.
+        Other parts of an answer are left out, because they may quote a token.
         """
         text = without_secrets(self._access.without_secrets(str(error)))
         said = [match[1].strip() for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
@@ -337,7 +339,7 @@ class S3Store(Store):
 
 
 class _StaticCredentials:
-    """Credentials from the options. Those of the environment are not used: its session token belongs to other keys."""
+    """Credentials from the options. The environment is ignored: its session token belongs to other keys."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -393,11 +395,11 @@ class _S3File(DataFile):
                 with self._store._translated_errors(self._path, writes=True):
                     self._writer.__exit__(OSError, None, None)
                 return
-        with contextlib.suppress(OSError):  # the answer to the last request was lost: the object may exist
+        with contextlib.suppress(OSError):  # The answer to the last request was lost, so the object may exist.
             self._store.delete(self._path)
 
     def _flush(self) -> None:
-        """Hand a copy of the buffer to the library, which reads it later, after the buffer may have changed."""
+        """Pass a copy of the buffer to the library: it reads the data later, when the buffer may have changed."""
         with self._store._translated_errors(self._path, writes=True):
             self._writer.write(bytes(self._buffer))
         self._buffer.clear()

@@ -15,8 +15,8 @@ _R = TypeVar("_R")
 def read_in_parallel(store: Store, read: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """Return ``read(item)`` for each item, in order.
 
-    Up to ``store.parallel_calls`` calls run at the same time, on threads of their own if that is more than one. Raises
-    the error of the first item that failed; later calls that have not begun are canceled.
+    Up to ``store.parallel_calls`` calls run at the same time; if that is more than one, on new threads. Raises the
+    error of the first item that failed. Calls that have not begun by then are canceled.
     """
     if store.parallel_calls == 1 or len(items) < 2:
         return [read(item) for item in items]

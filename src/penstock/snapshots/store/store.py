@@ -1,12 +1,12 @@
-"""Storage interface of snapshots, with the consistency that it requires, for local folders and for simulation.
+"""Storage interface of snapshots, and its implementations for local folders and for simulation.
 
 Everything else depends on these guarantees:
 
-* ``create_if_absent`` is atomic and exclusive among all processes and machines that share the store: exactly one of
+* ``create_if_absent`` is atomic and exclusive among all processes and machines that share the store. Exactly one of
   several callers gets True, no reader ever sees a part of the file, and after the return the file survives a crash.
 * Reads and listings see every file whose creation returned before they began.
-* Data files are written once, by one writer, and are durable when ``close`` returns. Nothing refers to them before, so
-  a reader never reads an incomplete one.
+* Data files are written once, by one writer, and are durable when ``close`` returns. Nothing refers to a data file
+  before, so a reader never reads an incomplete one.
 
 Paths are relative, with ``/`` and without ``.`` or ``..`` parts; others raise ``ValueError``. Files may be forged, so
 no call follows a link below the root or opens anything but a plain file (``CorruptSnapshot``).
@@ -38,17 +38,17 @@ from penstock.snapshots.store.local_files import (
 )
 
 MAX_READ_BYTES = 128 << 20
-"""Maximum file size of ``read``: enough for a summary of 10,000 snapshots with the longest notes."""
+"""Maximum file size of ``read`` in bytes: enough for a summary of 10,000 snapshots with the longest notes."""
 COPY_BYTES = 8 << 20
-"""Bytes that ``copy_from`` reads at a time."""
+"""Number of bytes that ``copy_from`` reads at a time."""
 _ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def checked_path(path: str) -> str:
-    """Return the path if it is a clean relative one.
+    """Return the path if it is a clean relative path.
 
     Raises:
-        ValueError: it is absolute, empty, or leads out of the store.
+        ValueError: the path is absolute, empty, or leads out of the store.
     """
     if not is_clean_path(path):
         raise ValueError(f"{path!r} is not a clean relative path")
@@ -65,15 +65,15 @@ class DataFile(ABC):
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Append. Raises OSError if the store is full or fails."""
+        """Append data. Raises OSError if the store is full or fails."""
 
     @abstractmethod
     def close(self) -> None:
-        """Make the file and its name durable. After an OSError nothing may refer to the file."""
+        """Make the file and its name durable. After an OSError no other file may refer to it."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Remove the file, best effort; never raises OSError. Harmless after ``close``."""
+        """Remove the file, best effort; never raise OSError. Has no effect after a successful ``close``."""
 
 
 class Store(ABC):
@@ -82,7 +82,7 @@ class Store(ABC):
     Stores are picklable without secrets. Any thread may call any method.
 
     Attributes:
-        root: its location, as ``store_at`` opens it and messages name it.
+        root: location of the store, in the form that ``store_at`` accepts and messages print.
         parallel_calls: useful number of concurrent calls; see ``read_in_parallel``.
     """
 
@@ -91,23 +91,23 @@ class Store(ABC):
 
     @abstractmethod
     def prepare(self, *, owner_only: bool = True) -> None:
-        """Create the location if it is missing, and check that it can be written.
+        """Create the location if it is missing, and check that it is writable.
 
         Args:
-            owner_only: a folder that is created has mode 0700; if False, the process's umask applies.
+            owner_only: a new folder gets mode 0700; if False, the process's umask applies.
 
         Raises:
-            LocationError: it lacks a guarantee of this interface.
-            OSError: it cannot be written.
+            LocationError: the store lacks a guarantee of this interface.
+            OSError: the location is not writable.
         """
 
     @abstractmethod
     def top_names(self) -> list[str]:
-        """Return the names of files and folders at the top, sorted; none if there is no file at all.
+        """Return the names of files and folders at the top, sorted; empty if there is no file at any depth.
 
         Raises:
             FileNotFoundError: the folder is missing. A missing prefix of an object store is empty instead.
-            OSError: it cannot be read.
+            OSError: the location cannot be read.
         """
 
     @abstractmethod
@@ -115,8 +115,8 @@ class Store(ABC):
         """Create a small file as a whole, durably. Return False, without a change, if it exists.
 
         Raises:
-            PermissionError: refused; nothing was written.
-            OSError: any other error: the outcome is unknown; read the file to find out.
+            PermissionError: the store refused the request; nothing was written.
+            OSError: any other failure. The outcome is unknown; read the file to find out.
         """
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """Return the content of a file. Raises FileNotFoundError; CorruptSnapshot above ``MAX_READ_BYTES``."""
+        """Return the content of a file. Raises FileNotFoundError; CorruptSnapshot if it exceeds ``MAX_READ_BYTES``."""
 
     @abstractmethod
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -142,11 +142,14 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, folder: str, after: str = "") -> list[str]:
-        """Return the sorted paths of all files below a folder, those after ``after``; none if the folder is missing."""
+        """Return the sorted paths of all files below a folder.
+
+        Return only paths that sort after ``after``. Return an empty list if the folder is missing.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file. Do nothing if it does not exist."""
 
     @abstractmethod
     def size(self, path: str) -> int | None:
@@ -161,14 +164,15 @@ class Store(ABC):
         return {path: size for path, size in found.items() if size is not None}
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete files, as ``delete``. After an error some may be deleted."""
+        """Delete files as ``delete`` does. After an error some of them may be deleted."""
         for path in paths:
             self.delete(path)
 
     def copy_from(self, path: str, origin: Store, name: str = "") -> None:
-        """Copy a file of another store, durably. A file with the same name and length counts as the same file.
+        """Copy a file of another store, durably.
 
-        Names are never used twice, so comparing lengths is enough.
+        An existing file with the same name and length counts as already copied. File names are never used twice, so
+        comparing lengths is enough.
 
         Args:
             name: path of the copy; by default the same path.
@@ -224,8 +228,9 @@ class _LocalFile(DataFile):
 class LocalStore(Store):
     """Folder of a local or shared POSIX file system.
 
-    Exclusive creation: write a temporary file, fsync it, ``link`` it to its name (fails if the name exists, on NFS
-    too), unlink the temporary name, fsync the folder. Picklable, so slots open the same folder.
+    A file is created exclusively as follows: write a temporary file, fsync it, ``link`` it to its name (this fails if
+    the name exists, on NFS, too), unlink the temporary name, and fsync the folder. The store is picklable, so that
+    slots open the same folder.
 
     Args:
         root: an existing folder.
@@ -284,7 +289,7 @@ class LocalStore(Store):
             return _read(file, min(length, size - offset))
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """Return ``size`` of each existing file without checking their folders, which takes a third of the time.
+        """Return ``size`` of each existing file. Skipping the check of their folders saves two thirds of the time.
 
         A listing of snapshots asks for tens of thousands of sizes. A later read of such a file checks its folders.
         """
@@ -310,7 +315,7 @@ class LocalStore(Store):
         with contextlib.suppress(FileNotFoundError):
             remove_file(self.root, checked_path(path))
         if path.count("/") > 1:
-            with contextlib.suppress(OSError):  # the folder of a snapshot is removed with its last file
+            with contextlib.suppress(OSError):  # The folder of a snapshot is removed with its last file.
                 remove_folder(self.root, path.rpartition("/")[0])
 
     def size(self, path: str) -> int | None:
@@ -318,7 +323,7 @@ class LocalStore(Store):
 
 
 def _read(file: BinaryIO, length: int) -> bytes:
-    """Read up to ``length`` bytes; fewer if the file has become shorter."""
+    """Read up to ``length`` bytes; fewer if the file has been truncated."""
     data = bytearray()
     while len(data) < length and (piece := file.read(length - len(data))):
         if not data and len(piece) == length:
@@ -328,9 +333,9 @@ def _read(file: BinaryIO, length: int) -> bytes:
 
 
 def _has_no_files(path: Path) -> bool:
-    """Return True for a folder without any file below it, as an undone start leaves it.
+    """Return True for a folder without any file at any depth, as an undone start leaves it.
 
-    Raises OSError if it cannot be listed.
+    Raises OSError if the folder cannot be listed.
     """
 
     def give_up(error: OSError) -> None:
@@ -350,7 +355,7 @@ def fsync(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Effect:
-    """Visible effect of one call of a ``MemoryStore``. ``phase`` is ``before`` or ``after`` it happens."""
+    """Visible effect of one call of a ``MemoryStore``. ``phase`` is ``before`` or ``after``."""
 
     operation: str
     path: str
@@ -358,10 +363,10 @@ class Effect:
 
 
 FaultHook = Callable[[Effect], None]
-"""Hook before and after every effect of a ``MemoryStore``.
+"""Hook that is called before and after every effect of a ``MemoryStore``.
 
-It may raise (before: nothing happened; after: it happened, but the caller cannot know), switch to another simulated
-process, or change the store.
+It may raise an error, switch to another simulated process, or change the store. An error before the effect means that
+nothing happened. After an error that follows the effect, the caller cannot know that the effect happened.
 """
 
 
@@ -439,7 +444,7 @@ class _MemoryFile(DataFile):
 
     def write(self, data: bytes) -> None:
         self._store._effect("write", self._path, "before")
-        if self._path in self._store.files:  # otherwise it was deleted: as on a disk, the bytes are lost
+        if self._path in self._store.files:  # Otherwise the file was deleted, and the bytes are lost as on a disk.
             self._store.files[self._path] += bytes(data)
 
     def close(self) -> None:

@@ -12,15 +12,15 @@ from penstock.decoding import convert
 from penstock.errors import ConfigError
 
 PREFIX = "s3."
-"""Prefix of the options, after ``spark.penstock.``."""
+"""Prefix of the option names, following ``spark.penstock.``."""
 
 
 class StoreAccess(msgspec.Struct, frozen=True):
     """Endpoint and credentials of an S3-compatible store.
 
-    None means the value of the process's environment (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID`` and
-    so on) or of the machine's role. It holds secrets: it is sent to slots only over their authenticated control link,
-    is never pickled, and ``repr`` and ``str`` do not show it.
+    None stands for the value of the process's environment (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID``
+    and so on) or of the machine's role. The object holds secrets: it is sent to slots only over their authenticated
+    control link, is never pickled, and ``repr`` and ``str`` do not show it.
     """
 
     endpoint: str | None = None
@@ -33,7 +33,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
 
     @property
     def has_keys(self) -> bool:
-        """Return True if it has secrets in addition to the address of the store."""
+        """Return True if the access contains secrets, not only the address of the store."""
         return self.secret_key is not None or self.session_token is not None
 
     def __repr__(self) -> str:
@@ -62,18 +62,18 @@ ACCESS_OPTIONS = tuple(sorted([*_TEXTS, *_FLAGS]))
 
 
 def is_access_option(name: str) -> bool:
-    """Return True for the name, without ``spark.penstock.``, of an option of this module."""
+    """Return True if this name, without ``spark.penstock.``, is that of an object store option."""
     return name.lower().startswith(PREFIX)
 
 
 def parse_access(texts: Mapping[str, str]) -> StoreAccess:
-    """Parse the options about the store. No message contains a value.
+    """Parse the object store options. Error messages contain no option value.
 
     Args:
-        texts: options by name without prefix, in any case; others are ignored.
+        texts: option values by name without prefix, in any case; other options are ignored.
 
     Raises:
-        ConfigError: an unknown name, an incomplete key, or an invalid flag or endpoint.
+        ConfigError: a name is unknown, a key is incomplete, or a flag or the endpoint is invalid.
     """
     by_lower = {name.lower(): name for name in ACCESS_OPTIONS}
     said: dict[str, str | bool] = {}

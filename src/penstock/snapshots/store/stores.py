@@ -12,23 +12,23 @@ from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 
 S3_SCHEMES = ("s3", "s3a")
-"""``s3a`` is the name of the same scheme in Hadoop and Spark."""
+"""Schemes of S3 locations. ``s3a`` is the name of the same scheme in Hadoop and Spark."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
 _WHAT = "checkpointLocation"
 
 
 def store_at(location: str, access: StoreAccess | None = None) -> Store:
-    """Return the store of a location, without any access to it.
+    """Return the store of a location, without accessing it.
 
     Args:
         location: a path, with or without ``file:`` in front; ``s3://bucket/prefix``; or the ``root`` of a store.
-        access: access to an object store; None for that of the environment.
+        access: access to an object store; None takes it from the environment.
 
     Raises:
-        LocationError: an unknown scheme, or its library is not installed.
+        LocationError: the scheme is unknown, or its library is not installed.
     """
     if is_object_store(location):
-        from penstock.snapshots.store.object_store import S3Store  # obstore is an extra
+        from penstock.snapshots.store.object_store import S3Store  # obstore is an optional dependency
 
         return S3Store(location_text(location), access)
     return LocalStore(local_folder(location))
@@ -79,7 +79,7 @@ def child_location(location: str, name: str) -> str:
 
 
 def local_folder(location: str) -> Path:
-    """Return the absolute path of a location on a local or mounted file system. Raises LocationError for any other."""
+    """Return the absolute path of a location on a local or mounted file system. Raises LocationError for others."""
     if not location:
         raise LocationError(f"{_WHAT} is empty; give a folder that the driver and all executors share")
     if is_object_store(location):

@@ -1,4 +1,4 @@
-"""A folder of a store as a store of its own."""
+"""Folder of a store that acts as a store of its own."""
 
 from __future__ import annotations
 

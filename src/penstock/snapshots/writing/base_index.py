@@ -1,4 +1,4 @@
-"""Indexes of complete checkpoints of one slot, to whose in-flight rows and tables later checkpoints may refer."""
+"""Indexes of complete checkpoints of one slot. Later checkpoints may refer to their in-flight rows and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.snapshots.writing.inflight_index import EMPTY_INDEX, InflightIndex
 from penstock.snapshots.writing.state_index import TableBase, TableId
 
 MAX_INDEXES = 16
-"""Indexes of possible bases that are kept, far more than checkpoints in flight. A base without an index is not used."""
+"""Maximum number of indexes kept, far more than checkpoints in flight. A base without an index is not used."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class BaseIndexes:
         return len(self._indexes)
 
     def add(self, checkpoint: CheckpointId, index: BaseIndex) -> None:
-        """Add the index of a checkpoint that may become a base: it is durable and acknowledged, or was restored."""
+        """Add the index of a possible base: a checkpoint that is durable and acknowledged, or that was restored."""
         self._indexes[checkpoint] = index
         spare = sorted(known for known in self._indexes if known != self._oldest)
         for old in spare[:-MAX_INDEXES]:
             del self._indexes[old]
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """Remove the index of a checkpoint that was aborted."""
+        """Remove the index of an aborted checkpoint."""
         self._indexes.pop(checkpoint, None)
 
     def for_base(self, base: CheckpointId) -> BaseIndex:
@@ -51,7 +51,10 @@ class BaseIndexes:
         return self._indexes.get(base, NO_BASE)
 
     def drop_older_than(self, base: CheckpointId) -> None:
-        """Drop indexes of checkpoints older than the oldest base in use. Tables may forget what changed before it."""
+        """Drop indexes of checkpoints older than the oldest base in use.
+
+        Also let tables forget changes before that base.
+        """
         if base <= self._oldest:
             return
         self._oldest = base

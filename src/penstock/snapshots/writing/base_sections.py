@@ -1,4 +1,4 @@
-"""Base sections with the rows of one table, sorted by key group, as conversions and Spark jobs write them."""
+"""Base sections of one table, with rows sorted by key group, as conversions and Spark jobs write them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def append_rows(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[StateEntry]:
-    """Write the sections of a table, none if there are no batches. The entries are valid once the writer is closed.
+    """Write the sections of a table; none if there are no batches. The entries are valid after the writer is closed.
 
     Args:
         prefix: prefix of the sections' identities, unique for this table and file.

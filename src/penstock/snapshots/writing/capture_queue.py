@@ -2,7 +2,7 @@
 
 Two limits apply. Subtasks ask for ``max_inflight_bytes`` before they capture. ``memory_bytes`` limits captured bytes
 that are not written yet: above it, ``offer`` declines the checkpoint at once, even while a stuck store blocks the
-writing thread. The owner holds one lock around every call.
+writing thread. The owner must hold one lock around every call.
 
 States of a checkpoint in the queue::
 
@@ -12,8 +12,8 @@ States of a checkpoint in the queue::
 Offers for a finished or ended checkpoint are dropped. ``end`` drops queued tasks and then notifies the writer. Dropped
 state becomes a ``ReleaseState`` task, because it must be released on the thread that reads captures.
 
-Captures wait until their checkpoint is triggered, because the trigger names the base, whose state need not be written
-again. Every slot gets every trigger. Recorded rows do not wait, because they take most of the memory.
+Captures wait until their checkpoint is triggered, because the trigger names the base, and state of the base need not be
+written again. Every slot gets every trigger. Recorded rows do not wait, because they take most of the memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture
 
 MAX_REMEMBERED = 64
-"""Finished and ended checkpoints that are remembered, so that late offers are dropped. More are never in flight."""
+"""Number of finished and ended checkpoints remembered to drop late offers. At most this many are in flight."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class CaptureLimits:
     """Limits on bytes of in-flight rows in memory. State does not count: a capture shares it with the operators.
 
     Attributes:
-        max_inflight_bytes: per checkpoint (``checkpoint.maxInflightBytes``); None for no limit.
-        memory_bytes: captured and not yet written bytes of all checkpoints (``checkpoint.captureMemory``).
+        max_inflight_bytes: limit per checkpoint (``checkpoint.maxInflightBytes``); None for no limit.
+        memory_bytes: limit on the captured and unwritten bytes of all checkpoints (``checkpoint.captureMemory``).
     """
 
     max_inflight_bytes: int | None
@@ -48,7 +48,7 @@ class CaptureLimits:
 
 @dataclass(frozen=True)
 class BeginCheckpoint:
-    """Task: begin a checkpoint. ``base`` is the complete checkpoint to whose sections it may refer; 0 for none."""
+    """Task: begin a checkpoint. ``base`` is a complete checkpoint to whose sections it may refer; 0 for none."""
 
     checkpoint: CheckpointId
     base: CheckpointId
@@ -56,7 +56,7 @@ class BeginCheckpoint:
 
 @dataclass(frozen=True)
 class RecordedRows:
-    """Task: write a part of the in-flight rows, recorded before the capture of the subtask."""
+    """Task: write a part of the in-flight rows that was recorded before the capture of the subtask."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
@@ -65,7 +65,7 @@ class RecordedRows:
 
 @dataclass(frozen=True)
 class EndCheckpoint:
-    """Task: remove all files of a checkpoint that was aborted."""
+    """Task: remove all files of an aborted checkpoint."""
 
     checkpoint: CheckpointId
 
@@ -86,10 +86,10 @@ class _Outcome(Enum):
 
 
 class CaptureQueue:
-    """Queue of writer tasks, in order of arrival except that ``EndCheckpoint`` comes first.
+    """Queue of writer tasks, in order of arrival. Only ``EndCheckpoint`` tasks are put first.
 
     Args:
-        limits: limits above which ``offer`` refuses.
+        limits: limits above which ``allow`` and ``offer`` refuse.
     """
 
     def __init__(self, limits: CaptureLimits) -> None:
@@ -111,16 +111,16 @@ class CaptureQueue:
         return len(self._tasks)
 
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """Begin a checkpoint. A barrier may be faster than the trigger."""
+        """Begin a checkpoint. Its barrier, and therefore its captures, may arrive before the trigger."""
         if checkpoint not in self._outcomes:
             self._tasks.append((BeginCheckpoint(checkpoint, base), 0))
             self._tasks.extend(self._early.pop(checkpoint, ()))
             self._triggered[checkpoint] = None
 
     def allow(self, checkpoint: CheckpointId, size: int) -> bool:
-        """Reserve in-flight bytes for a checkpoint; return False if the limit does not allow them.
+        """Reserve in-flight bytes for a checkpoint. Return False if the limit does not allow them.
 
-        The caller then offers at most this many.
+        After True, the caller may offer at most ``size`` bytes.
         """
         limit = self._limits.max_inflight_bytes
         if limit is None or checkpoint in self._outcomes:
@@ -132,9 +132,9 @@ class CaptureQueue:
         return True
 
     def offer(self, task: RecordedRows | SubtaskCapture) -> str | None:
-        """Queue a task, or return the reason why the checkpoint must be declined (then call ``end``).
+        """Queue a task. Return None, or the reason why the checkpoint must be declined; the caller then calls ``end``.
 
-        Late tasks are dropped.
+        Tasks of finished and ended checkpoints are dropped.
         """
         checkpoint = task.checkpoint
         if checkpoint in self._outcomes:
@@ -158,7 +158,7 @@ class CaptureQueue:
             self._tasks.append((ReleaseState(states), 0))
 
     def take(self) -> WriterTask | None:
-        """Return the next task; None if there is none. Its rows count as held until ``written``."""
+        """Return the next task, or None. The rows of the task count as held until ``written`` is called."""
         if not self._tasks:
             return None
         task, size = self._tasks.popleft()
@@ -167,7 +167,7 @@ class CaptureQueue:
         return task
 
     def written(self) -> None:
-        """Release the bytes of the last task taken, whether it succeeded or failed."""
+        """Release the bytes of the task taken last, whether it succeeded or failed."""
         self._writing_bytes = 0
 
     def finish(self, checkpoint: CheckpointId) -> bool:
@@ -180,7 +180,7 @@ class CaptureQueue:
     def end(self, checkpoint: CheckpointId) -> bool:
         """End a checkpoint that was aborted or is declined.
 
-        Return True if this slot has neither acknowledged nor declined it yet.
+        Return True if this slot has neither acknowledged nor declined the checkpoint yet.
         """
         before = self._outcomes.get(checkpoint)
         if before is _Outcome.ENDED:
@@ -198,7 +198,7 @@ class CaptureQueue:
         return before is None
 
     def remaining_states(self) -> Iterator[Sequence[OperatorState]]:
-        """Empty the queue at the end of the slot; yield the states to release."""
+        """Empty the queue at the end of the slot. Yield the states to release."""
         for task in [*(task for task, _ in self._tasks), *(one for held in self._early.values() for one, _ in held)]:
             if isinstance(task, ReleaseState):
                 yield task.states
@@ -209,7 +209,7 @@ class CaptureQueue:
         self._queued_bytes = 0
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if the byte counts are wrong or the queue holds anything of an ended checkpoint."""
+        """Raise AssertionError if the byte counts are wrong or the queue holds a task of an ended checkpoint."""
         early = [held for captures in self._early.values() for held in captures]
         assert self._queued_bytes == sum(size for _, size in [*self._tasks, *early])
         assert self._queued_bytes <= self._limits.memory_bytes

@@ -5,8 +5,8 @@
     CheckpointWriter -> (use_base | add_inflight | add_capture)* -> finish
                                                                  \\-> abandon, at any time
 
-Sections are appended as parts arrive. At the end, the rule of ``Captured`` gives the restore order of in-flight rows,
-over all parts and all references. State has a file of its own: see ``state_path``.
+Sections are appended as parts arrive. At the end, all in-flight rows and references are put into restore order by the
+rule of ``Captured``. State has a file of its own: see ``state_path``.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ from penstock.snapshots.writing.state_sections import WHOLE_BYTES, StateWriter
 from penstock.state.hashing import key_groups
 
 BUFFER_ID, BUFFER_OFFSET = "buffer", "offset"
-"""Custom metadata of an in-flight batch: identity of its buffer, and its first row there."""
+"""Custom metadata of an in-flight batch: identity of its buffer, and position of its first row in the buffer."""
 
 INFLIGHT_SECTION_BYTES = 1 << 20
-"""Maximum size of an in-flight section with several buffers. Sections are read as a whole, and a section that is being
-loaded must fit into the part of a gate's budget that is reserved for it."""
+"""Maximum size in bytes of an in-flight section with several buffers.
+
+Sections are read as a whole, and a section that is being loaded must fit into the part of a gate's budget that is
+reserved for it.
+"""
 HASHED_ROWS = 1_024
-"""Rows that are hashed at a time. As soon as the rows have all key groups of a channel, the rest is not hashed."""
+"""Number of rows hashed at a time. Once the hashed rows have all key groups of a channel, the rest is not hashed."""
 
 
 class _ChannelLayer(NamedTuple):
-    """Rows of one channel, layer and side, which are restored together."""
+    """Rows of one channel, layer and side. They are restored together."""
 
     number: int
     producer_side: bool
@@ -64,7 +67,7 @@ class _SubtaskPart:
     """Everything known of one subtask so far, without rows.
 
     Attributes:
-        manifest: without in-flight entries; None until the subtask's capture.
+        manifest: manifest without in-flight entries; None until the subtask's capture is added.
     """
 
     manifest: SubtaskManifest | None = None
@@ -80,10 +83,10 @@ class _SubtaskPart:
 
 
 class CheckpointWriter:
-    """Writer of the data files; owned by one thread, which waits for the store.
+    """Writer of the data files. One thread owns it; calls block while the store is slow.
 
     Args:
-        base: index of the base checkpoint, to which this one refers; see ``use_base``.
+        base: index of the base checkpoint to which this one refers; see ``use_base``.
         compression: see ``SectionWriter``.
         whole_bytes: see ``StateWriter``.
         retain_tables: keep restore points of the tables that are written.
@@ -92,7 +95,8 @@ class CheckpointWriter:
         retained: restore points of the tables written so far. The owner of the checkpoint takes them over.
 
     Raises:
-        CheckpointFailed: (every method but ``abandon``) the store is full or fails. Only ``abandon`` may follow.
+        CheckpointFailed: the store is full or fails. Every method except ``abandon`` may raise it, and only ``abandon``
+            may be called after it.
     """
 
     def __init__(
@@ -125,15 +129,15 @@ class CheckpointWriter:
         return sum(part.manifest is not None for part in self._parts.values())
 
     def use_base(self, base: BaseIndex) -> None:
-        """Refer to the rows and state of a base from now on instead of writing them.
+        """From now on, refer to the rows and state of a base instead of writing them.
 
-        The base must be complete, and must exist until this checkpoint ends. A barrier may be faster than the trigger
-        that names the base.
+        The base must be complete, and must exist until this checkpoint ends. Parts may have arrived before: a barrier
+        may be faster than the trigger that names the base.
         """
         self._base = base
 
     def add_inflight(self, subtask: SubtaskId, captured: Iterable[Captured]) -> None:
-        """Append rows that a subtask has recorded, before its capture. Order and number of calls do not matter."""
+        """Append rows that a subtask recorded before its capture. The order and the number of calls do not matter."""
         part = self._part(subtask)
         by_layer: dict[_ChannelLayer, list[Captured]] = {}
         for rows in captured:
@@ -146,7 +150,7 @@ class CheckpointWriter:
             self._add_to(layer, subtask, part, recorded)
 
     def add_capture(self, capture: SubtaskCapture) -> None:
-        """Append the capture of a subtask, including its state, which is then released or kept in ``retained``."""
+        """Append the capture of a subtask, including its state. The state is then released, or kept in ``retained``."""
         try:
             self._add_capture(capture)
         finally:
@@ -173,7 +177,7 @@ class CheckpointWriter:
         """Make the files durable. Every subtask with a part must have been captured.
 
         Raises:
-            ProtocolViolation: a row was captured twice.
+            ProtocolViolation: a row was captured twice, or a subtask with a part was not captured.
         """
         manifest = SlotManifest(self._slot, [], [])
         for subtask, part in sorted(self._parts.items()):
@@ -190,11 +194,11 @@ class CheckpointWriter:
 
     @property
     def index(self) -> BaseIndex:
-        """Index of this checkpoint, for checkpoints whose base it will be. Valid after ``finish``."""
+        """Index of this checkpoint, for checkpoints that use it as their base. Valid after ``finish``."""
         return self._index
 
     def abandon(self) -> None:
-        """Remove the files. Allowed after ``finish``, best effort, as long as the manifest was not passed on."""
+        """Remove the files, best effort. Allowed after ``finish`` as long as the manifest was not passed on."""
         for file in (self._file, self._state_file):
             file.abandon()
         for one in self.retained.values():
@@ -288,9 +292,9 @@ class CheckpointWriter:
 
 
 def key_groups_among(graph: JobGraph, channel: ChannelId, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
-    """Return the first and the last key group of the rows, which lie on a channel. There is at least one row.
+    """Return the first and the last key group of the rows of a channel. There must be at least one row.
 
-    On an edge without keys these are all key groups. Copies of broadcast rows count for all that the consumer owns.
+    On an edge without keys these are all key groups. Broadcast rows count for all key groups that the consumer owns.
     """
     edge = graph.edge(channel.edge)
     if not edge.keyed:

@@ -14,14 +14,14 @@ from penstock.operators.base import OperatorState, RestoredState
 
 @dataclass(frozen=True)
 class SubtaskCapture:
-    """One subtask's complete part of a checkpoint: all input barriers have arrived and all output barriers were sent.
+    """Complete part of one subtask in a checkpoint. All input barriers have arrived, and all output barriers were sent.
 
     Data is referenced, not copied, so the owner must call ``release``.
 
     Attributes:
-        carried: recovered entries that were not read completely, with their row ranges narrowed. They precede
+        carried: recovered entries that were not read completely, narrowed to their unread rows. They precede
             ``inflight`` of a higher layer.
-        recovered_rows_read: number of the subtask's recovered rows that were read before.
+        recovered_rows_read: number of the subtask's recovered rows that it had already read.
     """
 
     subtask: SubtaskId
@@ -38,17 +38,20 @@ class SubtaskCapture:
     recovered_rows_read: int = 0
 
     def release(self) -> None:
-        """Release the tables, once, on the thread that reads captures, after they were written or given up."""
+        """Release the tables after they were written or given up.
+
+        Must be called once, on the thread that reads captures.
+        """
         for state in self.operators.values():
             state.release()
 
 
 @dataclass(frozen=True)
 class SubtaskRestore:
-    """State from which a subtask starts; all empty for a first start.
+    """State from which a subtask starts; empty for a first start.
 
     Attributes:
-        inflight: in restore order.
+        inflight: entries in restore order.
     """
 
     operators: Mapping[str, RestoredState]

@@ -1,9 +1,10 @@
 """Index of a checkpoint's durable in-flight rows. The next checkpoint refers to them instead of writing them again.
 
-A buffer keeps its identity and never changes while it waits; consuming a part of it only advances its first unread row.
-So rows ``[offset, offset + rows)`` of a buffer are where an earlier checkpoint of this slot has written them, and a
-reference into that section is enough. Only the index of a checkpoint's *base* may be used: a complete checkpoint that
-exists as long as this one is in flight. Then everything that the base refers to exists, including older files.
+A buffer keeps its identity and never changes while it is queued. Consuming a part of it only advances its first unread
+row. So rows ``[offset, offset + rows)`` of a buffer are still where an earlier checkpoint of this slot has written
+them, and a reference into that section is enough. Only the index of a checkpoint's *base* may be used. The base is a
+complete checkpoint that exists as long as this one is in flight. So everything that the base refers to exists,
+including older files.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from penstock.model.ids import BufferId
 from penstock.model.manifest import SectionRef
 
 MAX_FILES = 8
-"""Data files of older checkpoints to which a checkpoint may refer. One row keeps a whole file alive. Rows of the files
-with the least remaining rows are written again, so that slow channels do not keep one file per checkpoint."""
+"""Maximum number of data files of older checkpoints to which a checkpoint may refer.
+
+One row keeps a whole file alive. So rows of the files with the fewest remaining bytes are written again. Otherwise slow
+channels would keep one file per checkpoint.
+"""
 
 
 class DurableRange(NamedTuple):
     """Rows ``[offset, offset + rows)`` of a buffer, stored as rows from ``row_start`` of a section.
 
     Attributes:
-        cost: share of the buffer's cost.
+        cost: share of the buffer's cost in bytes.
         key_groups: first and last key group that rows of the section may have.
     """
 
@@ -40,7 +44,7 @@ class DurableRange(NamedTuple):
     key_groups: tuple[int, int]
 
     def part(self, offset: int, rows: int) -> DurableRange:
-        """Return a part of the range. ``offset`` counts in the buffer."""
+        """Return a part of the range. ``offset`` is a row of the buffer."""
         cost = self.cost * rows // self.rows
         row_start = self.row_start + offset - self.offset
         return DurableRange(self.buffer, offset, rows, cost, self.section, row_start, self.key_groups)
@@ -59,11 +63,11 @@ class NewRange(NamedTuple):
 
 
 class InflightIndex:
-    """Index of all in-flight rows of one written checkpoint of one slot, including those it only refers to.
+    """Index of all in-flight rows of one written checkpoint of one slot, including the rows it only refers to.
 
     Args:
         pieces: ranges in any order.
-        max_files: keep only rows of this many files, those with the most rows.
+        max_files: keep only rows of this many files, those with the highest total cost.
 
     Raises:
         ProtocolViolation: a row was captured twice; it would be restored twice.
@@ -100,7 +104,7 @@ class InflightIndex:
 
 
 def _fullest_files(pieces: Iterable[DurableRange], max_files: int) -> dict[str, int]:
-    """Return the sizes by path of the files with the most rows."""
+    """Return the files with the highest total cost, with the cost by path."""
     held: dict[str, int] = {}
     for piece in pieces:
         held[piece.section.path] = held.get(piece.section.path, 0) + piece.cost

@@ -1,4 +1,4 @@
-"""Writer of all checkpoints of one slot, and their bases. Owned by one thread."""
+"""Writer of all checkpoints of one slot and of their bases. One thread owns it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from penstock.snapshots.writing.state_sections import WHOLE_BYTES
 class SlotWriter:
     """Writer of one slot's checkpoints. Every method may block as long as the store does.
 
-    Call order for a checkpoint: ``begin``, ``write`` until it returns True, ``finish``, ``confirm``; ``abandon`` at any
-    time. If ``begin`` is late or missing, more than necessary is written. ``restored`` precedes everything else.
+    Call order for a checkpoint: ``begin``, ``write`` until it returns True, ``finish``, ``confirm``. ``abandon`` may be
+    called at any time. If ``begin`` is late or missing, more than necessary is written. ``restored`` must be called
+    before everything else.
 
     Args:
         whole_bytes: see ``StateWriter``.
@@ -61,9 +62,10 @@ class SlotWriter:
         self._indexes.add(checkpoint, BaseIndex(tables=tables))
 
     def begin(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """Refer to the base from now on.
+        """From now on, let the checkpoint refer to the base.
 
-        It must be complete, and exist until this checkpoint ends. Bases rise with checkpoints.
+        The base must be complete and must exist until this checkpoint ends. A later checkpoint never has an earlier
+        base.
         """
         self._writer(checkpoint).use_base(self._indexes.for_base(base))
         self._bases[checkpoint] = base
@@ -71,10 +73,10 @@ class SlotWriter:
         self._forget()
 
     def write(self, work: RecordedRows | SubtaskCapture) -> bool:
-        """Append a part; return True for the last subtask's capture.
+        """Append a part. Return True if it completes the captures of all subtasks.
 
         Raises:
-            CheckpointFailed: the store fails; ``abandon`` the checkpoint.
+            CheckpointFailed: the store fails. The caller must ``abandon`` the checkpoint.
         """
         writer = self._writer(work.checkpoint)
         if isinstance(work, RecordedRows):
@@ -84,16 +86,16 @@ class SlotWriter:
         return writer.captured_subtasks == len(self._graph.vertices)
 
     def finish(self, checkpoint: CheckpointId) -> SlotManifest:
-        """Make the checkpoint durable; the manifest may be passed on after ``confirm``.
+        """Make the checkpoint durable. The manifest may be passed on after ``confirm``.
 
         Raises:
-            CheckpointFailed: the store fails; ``abandon`` the checkpoint.
+            CheckpointFailed: the store fails. The caller must ``abandon`` the checkpoint.
             ProtocolViolation: a row was captured twice.
         """
         return self._writers[checkpoint].finish()
 
     def confirm(self, checkpoint: CheckpointId) -> None:
-        """Keep the files of an acknowledged checkpoint; later checkpoints may refer to them."""
+        """Keep the files of an acknowledged checkpoint. Later checkpoints may refer to them."""
         writer = self._writers.pop(checkpoint)
         self._indexes.add(checkpoint, writer.index)
         if self._local_state is not None:
@@ -101,7 +103,7 @@ class SlotWriter:
         self._ended(checkpoint)
 
     def abandon(self, checkpoint: CheckpointId) -> None:
-        """Give up a checkpoint and remove its files. Retention removes those of a confirmed one."""
+        """Abandon a checkpoint and remove its files. The files of a confirmed checkpoint are left to retention."""
         self._indexes.forget(checkpoint)
         writer = self._writers.pop(checkpoint, None)
         if writer is not None:
@@ -111,7 +113,7 @@ class SlotWriter:
         self._ended(checkpoint)
 
     def close(self) -> None:
-        """Give up all checkpoints that are not confirmed."""
+        """Abandon all checkpoints that are not confirmed."""
         for checkpoint in list(self._writers):
             self.abandon(checkpoint)
 
@@ -120,7 +122,7 @@ class SlotWriter:
         self._forget()
 
     def _forget(self) -> None:
-        """Drop indexes that are older than every base in use. Newer checkpoints do not have older bases."""
+        """Drop indexes that are older than every base in use. Later checkpoints do not use older bases."""
         self._indexes.drop_older_than(min([*self._bases.values(), self._newest_base]))
 
     def _writer(self, checkpoint: CheckpointId) -> CheckpointWriter:

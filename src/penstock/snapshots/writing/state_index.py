@@ -1,11 +1,11 @@
 """Index of a keyed table's stored sections, and the choice of what the next checkpoint writes: a *rolling base*.
 
 A table's entries are its base sections, followed by its deltas in the order in which they apply. Each entry applies to
-a range of key groups; groups without an entry are empty. A checkpoint adds one delta since its base checkpoint. For a
-few key groups it writes new base sections instead: a window that advances with every checkpoint. The window covers as
-large a part of the groups as of the rows has changed, but at least ``1 / MAX_DELTAS``. So a group has at most about
-``MAX_DELTAS`` deltas, all deltas together hold about as many rows as the table, and the whole table is written only if
-most of it has changed.
+a range of key groups; key groups without an entry are empty. A checkpoint adds one delta with the changes since its
+base checkpoint. For a few key groups it writes new base sections instead. These key groups form a window that advances
+with every checkpoint. If a fraction f of the rows has changed, the window covers the fraction f of the key groups, but
+at least ``1 / MAX_DELTAS``. So a key group has at most about ``MAX_DELTAS`` deltas, all deltas together hold about as
+many rows as the table, and the whole table is written only if most of it has changed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ BASE = "base"
 DELTA = "delta"
 
 MAX_DELTAS = 96
-"""Deltas after which a key group gets a new base if little changes. During this many checkpoints the whole state is
-written once as bases. A lower number makes restores faster and checkpoints larger."""
+"""Number of deltas after which a key group gets a new base if little changes.
+
+During this many checkpoints the whole state is written once as bases. A lower number makes restores faster and
+checkpoints larger.
+"""
 
 KeyGroups = tuple[int, int]
 """Key groups ``[first, last]``, both inclusive."""
@@ -31,7 +34,7 @@ KeyGroups = tuple[int, int]
 
 @dataclass(frozen=True)
 class TableId:
-    """One table of one subtask."""
+    """Identity of one table of one subtask."""
 
     subtask: SubtaskId
     operator_id: str
@@ -40,14 +43,14 @@ class TableId:
 
 @dataclass(frozen=True)
 class TableBase:
-    """Stored form of a table at a checkpoint, for checkpoints whose base it is.
+    """Stored form of a table at a checkpoint, for checkpoints that use it as their base.
 
     Attributes:
         entries: as in ``SubtaskManifest.states``, of this table only.
         serial: serial of the stored capture; see ``TableCapture``.
         forget_before: ``forget_before`` of that capture.
         cursor: first key group of the next window of new bases.
-        credit: number of groups, mostly below one, by which the window has been too small so far.
+        credit: number of key groups, usually below one, by which the windows so far have been too small.
     """
 
     entries: Sequence[StateEntry]
@@ -60,8 +63,8 @@ class TableBase:
     def restored(entries: Sequence[StateEntry]) -> TableBase:
         """Return the base of a table that was loaded from these entries.
 
-        The newest base section is the last one, so the window continues after it. It covers at least one group, so that
-        endless restarts do not make endless chains of deltas.
+        The newest base section is the last one, so the window continues after it. The window covers at least one key
+        group. Otherwise endless restarts would make endless chains of deltas.
         """
         bases = [entry for entry in entries if entry.kind == BASE]
         cursor = bases[-1].key_group_last + 1 if bases else 0
@@ -91,7 +94,7 @@ class Rebase:
 def plan_rebase(base: TableBase, changed: int, rows: int) -> Rebase | None:
     """Choose the key groups that get a new base; None to write all of them.
 
-    A group without a delta needs no new base: the window skips it.
+    A key group without a delta needs no new base, so the window skips it.
 
     Args:
         base: the stored form of the table.
@@ -114,7 +117,7 @@ def plan_rebase(base: TableBase, changed: int, rows: int) -> Rebase | None:
 
 
 def without_groups(entries: Iterable[StateEntry], groups: Iterable[KeyGroups]) -> Iterator[StateEntry]:
-    """Yield the entries without these key groups: narrowed, split in two, or left out."""
+    """Yield the entries without these key groups. An entry may be narrowed, split in two, or left out."""
     removed = merge_ranges(groups)
     for entry in entries:
         for first, last in subtract(_range(entry), removed):
@@ -140,7 +143,7 @@ def merge_ranges(ranges: Iterable[KeyGroups]) -> list[KeyGroups]:
 
 
 def subtract(whole: KeyGroups, removed: Sequence[KeyGroups]) -> Iterator[KeyGroups]:
-    """Yield the rest of a range, ascending. ``removed`` is a result of ``merge_ranges``."""
+    """Yield the rest of a range, ascending. ``removed`` must be a result of ``merge_ranges``."""
     first, last = whole
     for start, end in removed:
         if end < first:

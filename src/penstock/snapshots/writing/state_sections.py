@@ -1,4 +1,4 @@
-"""Writer of keyed tables: the changes since the base, new bases of a few key groups, or the whole table."""
+"""Writer of keyed tables. It writes the changes since the base, new bases of a few key groups, or the whole table."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from penstock.state.stored_form import delta_schema
 from penstock.state.table import TableCapture
 
 SECTION_BYTES = 8 << 20
-"""A section ends with the key group in which it reaches this size, so that a subtask which owns a part of the groups
-reads few others. A restore also holds this much in memory at a time."""
+"""Size in bytes at which a section ends, after the last row of the key group that reaches it.
+
+A subtask that owns a part of the key groups then reads few others. A restore holds this much in memory at a time.
+"""
 
 WHOLE_BYTES = 64 << 10
-"""A table with at most this many stored bytes is written as a whole: references to deltas would be as large."""
+"""Maximum stored bytes of a table that is written as a whole: references to its deltas would be as large."""
 
 
 class StateWriter:
-    """Writer of the tables of one checkpoint to a data file; owned by one thread.
+    """Writer of the tables of one checkpoint to a data file. One thread owns it.
 
     Args:
         file: writer of the data file.
@@ -53,11 +55,11 @@ class StateWriter:
 
     @property
     def tables(self) -> Mapping[TableId, TableBase]:
-        """Tables that were written or referred to so far, for checkpoints whose base this one will be."""
+        """Tables that were written or referred to so far, for checkpoints that use this one as their base."""
         return self._tables
 
     def write(self, table: TableId, captured: TableCapture, base: TableBase | None) -> Sequence[StateEntry]:
-        """Store a capture; return the entries that hold it, including those of ``base`` that still apply.
+        """Store a capture. Return the entries that hold it, including the entries of ``base`` that still apply.
 
         Args:
             table: the table.
@@ -82,7 +84,7 @@ class StateWriter:
 
     def _whole(self, table: TableId, captured: TableCapture) -> TableBase:
         entries = self._base(table, captured, self._groups)
-        if not entries:  # record that the table is empty
+        if not entries:  # Record that the table is empty.
             section = self._file.append(self._identity(table), captured.schema, ())
             entries = [StateEntry(table.operator_id, table.table, BASE, 0, 0, -1, section)]
         return TableBase(entries, captured.serial, captured.forget_before)
@@ -119,24 +121,24 @@ class StateWriter:
     def _append(
         self, table: TableId, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> list[tuple[SectionRef, SectionRows]]:
-        """Write as many sections as necessary; none for no batches."""
+        """Write as many sections as necessary; none if there are no batches."""
         return [
             (self._file.append(self._identity(table), schema, ((batch, None) for batch in content)), content)
             for content in split_into_sections(batches)
         ]
 
     def _identity(self, table: TableId) -> str:
-        offset = f"{self._file.written:x}"  # distinguishes the sections of a table
+        offset = f"{self._file.written:x}"  # The offset distinguishes the sections of a table.
         return f"{self._prefix}/{table.subtask}/state/{table.operator_id}/{table.table}/{offset}"
 
 
 class SectionRows:
-    """Batches of the next section, to be iterated over once.
+    """Batches of the next section. It must be iterated over once.
 
     Attributes:
         rest: first batch of the following section. Valid after the iteration, as are the other attributes.
         rows: number of rows of the section.
-        first, last: its key groups.
+        first, last: first and last key group of the section.
     """
 
     def __init__(self, begin: pa.RecordBatch, others: Iterator[pa.RecordBatch], limit: int) -> None:
@@ -162,7 +164,7 @@ class SectionRows:
     def _fitting(self, batch: pa.RecordBatch, groups: npt.NDArray[np.int16]) -> int:
         """Return the number of rows of a batch that belong to this section.
 
-        A key group is never in two sections, and the first one is always included.
+        A key group is never in two sections. The section always includes its first key group.
         """
         if batch.nbytes <= self._room:
             return len(groups)
@@ -174,7 +176,7 @@ class SectionRows:
 def split_into_sections(batches: Iterable[pa.RecordBatch], limit: int = SECTION_BYTES) -> Iterator[SectionRows]:
     """Split batches of a table, by ascending key group, into sections of about ``limit`` bytes.
 
-    Each section must be read to its end before the next one is requested. Only one batch is in memory.
+    The caller must read each section to its end before it requests the next one. Only one batch is in memory.
     """
     others = iter(batches)
     rest = next(others, None)
