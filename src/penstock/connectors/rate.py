@@ -159,7 +159,7 @@ class RateReader(SourceReader):
         self._frozen = True
 
     def caught_up(self) -> bool:
-        """Return True if the reader is frozen and all rows are read. Without a freeze, more rows are always due soon."""
+        """Return True if the reader is frozen and has read all rows. Otherwise more rows are always due soon."""
         return self._caught_up
 
     def _due(self, split: Split, max_rows: int, now_ms: int) -> Longs:

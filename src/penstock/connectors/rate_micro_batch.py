@@ -49,7 +49,7 @@ class RateMicroBatchOptions:
             )
 
     def beyond(self, batch: int) -> str:
-        """Return a text that names the values that the columns cannot hold in this batch; empty if they can hold all."""
+        """Describe the values of this batch that a column cannot hold; return an empty text if there are none."""
         if (self.start_timestamp_ms + batch * self.advance_ms) * 1000 > LARGEST:
             return "timestamps that a timestamp cannot hold"
         return "values that a bigint cannot hold" if (batch + 1) * self.rows_per_batch > LARGEST else ""

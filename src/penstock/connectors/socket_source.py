@@ -135,7 +135,7 @@ class _ReceivedLines:
         threading.Thread(target=self._receive, name="penstock-socket", daemon=True).start()
 
     def _receive(self) -> None:
-        """Receive lines until the server closes the connection. As in Spark, the query then runs on without new rows."""
+        """Receive lines until the server closes the connection. As in Spark, the query then stays without new rows."""
         try:
             with self._socket.makefile("r", encoding="latin-1", newline=None) as file:
                 for line in file:
