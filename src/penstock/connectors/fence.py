@@ -30,7 +30,7 @@ ATTEMPTS = 16
 FIRST = "0" * 32
 """Token of the work directory that exists before the first entry."""
 FIRST_TAKEN_AFTER = 3
-"""Number of listings after which a second driver takes ``FIRST``: the first driver probably died before it did."""
+"""Number of listings after which another driver takes ``FIRST``: the first driver probably died before it took it."""
 MAX_ENTRIES_SEARCHED = 1 << 10
 """Number of newest entries that are searched for the last driver with a work directory."""
 LOST = "another driver of this query has taken the output over"

@@ -78,7 +78,7 @@ class OptionTexts:
         return text
 
     def only(self, name: str, supported: Collection[str]) -> str | None:
-        """Return an option that supports only some values, in any case; None if it is not given."""
+        """Return an option that supports only some values, compared case-insensitively; None if it is not given."""
         self.treatments[name] = _only(supported)
         text = self.optional(name)
         if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
