@@ -23,8 +23,7 @@ FULL_ROWS = 100_000
 FULL_BYTES = 32 << 20
 """Limits for the number and size of rows held back, to bound the memory. When one is reached, all rows are emitted."""
 PATIENCE_MS = 3_000
-"""Longest time for which rows wait for a partition that has a backlog but delivers no rows, for example because it has
-no leader."""
+"""Longest wait of rows, in milliseconds, for a partition that delivers no rows despite a backlog (e.g. no leader)."""
 
 
 @dataclass

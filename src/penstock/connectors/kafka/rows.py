@@ -28,8 +28,7 @@ _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value
 NO_TIMESTAMP_MS = -1
 """Timestamp of messages without one, as in Spark: a millisecond before 1970."""
 _JAVA_TYPES = -1
-"""Difference between the numbers of timestamp types (none, creation, append): they start at 0 in librdkafka, at -1 in
-Java."""
+"""Java's number of a timestamp type minus librdkafka's. The types are none, creation and append."""
 
 
 def schema_of(include_headers: bool) -> pa.Schema:
