@@ -102,7 +102,7 @@ class RowConverter:
             for field, convert, value in zip(self._schema, self._converters, values, strict=True):
                 try:
                     pa.array([convert(value) if convert is not None else value], field.type)
-                except Exception as problem:  # noqa: BLE001 - Spark's converters raise arbitrary errors
+                except Exception as problem:  # noqa: BLE001 - Spark's converters raise what they like
                     text = repr(value)
                     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
                     why = f"{type(problem).__name__}: {problem}"
