@@ -1,4 +1,4 @@
-"""Commit messages with rows: one Arrow IPC stream, with the columns with which the rows were produced."""
+"""Commit messages with rows: one Arrow IPC stream, with the schema with which the rows were produced."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import pyarrow as pa
 from penstock.errors import SinkError
 
 MERGED_ROWS = 4096
-"""Smaller batches are merged until they have this many rows: the fixed cost of a batch is that of hundreds of rows."""
+"""Smaller batches are merged until they have this many rows.
+
+The fixed cost of a batch is as high as the cost of several hundred rows.
+"""
 
 
 class RowsMessage:
     """Builder of a message with the rows of one epoch, in order.
 
-    Rows are encoded when they are added, because input waits at the end of the epoch.
+    Rows are encoded when they are added, not at the end of the epoch, because the input waits at that time.
 
     Args:
-        schema: schema of the rows. Batches may have other names of columns.
+        schema: schema of the rows. Batches may have other column names.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -58,7 +61,7 @@ def decode_rows(messages: Mapping[int, bytes]) -> pa.Table:
         messages: the epoch's messages by subtask, at least one.
 
     Raises:
-        SinkError: a message has another format, or other columns than the others.
+        SinkError: a message has another format, or its columns differ from those of the other messages.
     """
     try:
         return pa.concat_tables([_table(message) for _, message in sorted(messages.items())])
@@ -72,5 +75,4 @@ def _table(message: bytes) -> pa.Table:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

@@ -1,4 +1,4 @@
-"""Background calls: long calls run on a thread of their own, and the caller polls for their results."""
+"""Background calls: long calls run on a separate thread, and the caller polls for their results."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class BackgroundCalls(Generic[T]):
         self._runs = False
 
     def result(self, call: Callable[[], T]) -> T:
-        """Return the result of the call, or raise what it raised.
+        """Return the result of the call, or raise the error that it raised.
 
         Raises:
-            CallRunning: the call runs longer than ``PATIENCE_S``. The next ``result`` waits for the same call and
+            CallRunning: the call has not ended within ``PATIENCE_S``. The next ``result`` waits for the same call and
                 ignores its argument.
         """
         if self._thread is None:
@@ -66,7 +66,7 @@ class BackgroundCalls(Generic[T]):
             del call  # otherwise its data would stay in memory until the next call
 
     def close(self) -> None:
-        """End the thread after the running call."""
+        """End the thread after the running call. Wait for it at most ``_CLOSING_S``."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join(_CLOSING_S)

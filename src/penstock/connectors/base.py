@@ -37,9 +37,10 @@ class Source(ABC):
 
     @property
     def kind(self) -> str:
-        """Name of the class that reads these states and splits. A restart with a source of another kind is refused.
+        """Name of the class that can read the states and splits of this source.
 
-        It is stored in snapshots, so it must not change between releases.
+        A restart with a source of another kind is refused. The name is stored in snapshots, so it must not change
+        between releases.
         """
         return type(self).__name__
 
@@ -48,14 +49,16 @@ class Source(ABC):
     discovers_ahead: bool = True
     """True if ``discover`` is also called while all readers are busy, so that no reader waits for a long discovery.
 
-    False if it is called only when a reader requests a split. That is for splits that end where the input ended at
-    their discovery: discovered early, they would deliver old rows.
+    False if ``discover`` is called only when a reader requests a split. Use it if a split ends at the end of the input
+    at its discovery: a split that is discovered early would not have the rows that arrive until a reader requests it.
     """
     keeps_files: bool = False
     """True if the source keeps files at the checkpoint location, which must then be a folder."""
     is_clock_driven: bool = False
-    """True if time alone creates new rows, so that readers are never caught up. ``processAllAvailable`` then waits for
-    the rows that existed when it was called (``SourceReader.refresh_passed``)."""
+    """True if new rows become due merely because time passes, so that readers are never caught up.
+
+    ``processAllAvailable`` then waits for the rows that existed when it was called (``SourceReader.refresh_passed``).
+    """
 
     def open(self, location: str, operator_id: str) -> None:  # noqa: B027
         """Open the driver side. Called once, before all other methods.
@@ -71,8 +74,8 @@ class Source(ABC):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         """Discover the splits that are new since ``state``, which is None at the first call.
 
-        May block. Called on a thread of its own, one call at a time. Must be repeatable: if the result of a call is
-        lost, the next call gets the same state again.
+        May block. Called on a separate thread, one call at a time. Must be repeatable: if the result of a call is lost,
+        the next call gets the same state again.
         """
 
     @abstractmethod
@@ -80,11 +83,11 @@ class Source(ABC):
         """Create the reader of one subtask. Called in its slot."""
 
     def freeze(self) -> None:
-        """End the input with what exists now: ``discover`` returns ``finished`` when it has returned all of that.
+        """End the input with the input that exists now.
 
-        Called on the thread of ``discover``, between two of its calls, once per Generation. May block. After a recovery
-        it is called again, so that input of the meantime may be included. A source that overrides it can always be
-        frozen.
+        ``discover`` sets ``finished`` in its result when it has returned all of that input. Called on the thread of
+        ``discover``, between two of its calls, once per generation. May block. It is called again after a recovery, so
+        input that arrived before the recovery may be included.
 
         Raises:
             NotSupported: see ``check_freezable``.
@@ -111,14 +114,14 @@ class Source(ABC):
         return ""
 
     def latest_offset(self) -> Plain:
-        """Return the end of the input that the last discovery saw, for progress; None if unknown.
+        """Return the end of the input that the last discovery saw, for progress reports; None if unknown.
 
         Called on any thread.
         """
         return None
 
     def offset_of(self, splits: Sequence[Split]) -> Plain:
-        """Return the offset of a query in the form of Spark's own source, for progress; None if there is no such form.
+        """Return the offset for progress reports, in the form of Spark's own source; None if there is no such form.
 
         Called on any thread.
 
@@ -128,14 +131,14 @@ class Source(ABC):
         return None
 
     def adopt_state(self, state: Plain) -> Plain:
-        """Return the state of another query's snapshot for this query, which starts from that snapshot.
+        """Convert the discovery state of another query's snapshot for this query, which starts from that snapshot.
 
-        It must not have actions on the input that only the other query may perform, such as files to clean.
+        The result must not contain actions on the input that only the other query may perform, such as files to clean.
         """
         return state
 
     def committed(self, state: Plain) -> None:  # noqa: B027
-        """Release input: a complete snapshot has read all splits up to ``state``, so none of them is read again."""
+        """Release input. A complete snapshot covers all splits up to ``state``, so none of them is read again."""
 
     def close(self) -> None:  # noqa: B027
         """Release resources of the driver side. Called once, when the query ends."""
@@ -144,18 +147,18 @@ class Source(ABC):
 class SourceReader(ABC):
     """Reader of one subtask. Reads its splits in the order in which they were added.
 
-    Owned by the subtask's thread. A method must not block longer than reading one batch of local data takes: if the
-    input may block, the reader runs a thread of its own and polls a bounded queue.
+    Owned by the subtask's thread. A method must not block longer than reading one batch of local data takes. If the
+    input may block, the reader must read it on a separate thread and poll a bounded queue.
     """
 
     reads_splits_concurrently: bool = False
-    """True if the reader reads all its splits at the same time. Then it gets further splits while it reads."""
+    """True if the reader reads all its splits at the same time. It then gets further splits while it reads."""
     interleaves_splits: bool = False
-    """True if no split that the reader holds waits for the end of another. Implied by ``reads_splits_concurrently``."""
+    """True if no split of the reader must wait until another one ends. Implied by ``reads_splits_concurrently``."""
     batch_bytes: int = BATCH_BYTES
     """Limit in bytes for the next ``poll``. A single row may exceed it.
 
-    The caller sets it, so that processing one batch does not take long. Readers of small rows may ignore it.
+    The caller sets it to limit the time for processing one batch. Readers of small rows may ignore it.
     """
 
     def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
@@ -177,25 +180,25 @@ class SourceReader(ABC):
         """Return the unfinished splits with their positions, in reading order."""
 
     def caught_up(self) -> bool:
-        """Return True if all splits of the reader are endless and have nothing to read now.
+        """Return True if all splits of the reader are endless and have no rows to read now.
 
-        Such a reader is as idle as one without splits; ``processAllAvailable`` waits for this. False for readers of
-        bounded splits.
+        Such a reader is idle, like a reader without splits. ``processAllAvailable`` waits for this. Readers of bounded
+        splits return False.
         """
         return False
 
     def lags(self) -> Sequence[int]:
-        """Return the lag of each endless split in rows: those that exist and ``poll`` has not returned.
+        """Return the lag of each endless split: the number of existing rows that ``poll`` has not returned yet.
 
-        Splits whose lag is unknown are left out. Called often, for metrics: it must not ask the external system.
+        Splits whose lag is unknown are left out. Called often, for metrics, so it must not call the external system.
         """
         return ()
 
     def refresh(self) -> None:  # noqa: B027
-        """Ask the external system for new input. ``caught_up`` is False until an answer says that there is none.
+        """Ask the external system for new input. ``caught_up`` is False until the system answers that there is none.
 
-        Only a request that began after this call counts. Readers of bounded splits need not implement it, nor readers
-        whose ``poll`` always asks.
+        Only the answer to a request that began after this call counts. Readers of bounded splits need not implement it,
+        nor readers whose ``poll`` always asks.
         """
 
     def refresh_passed(self) -> bool:
@@ -208,33 +211,34 @@ class SourceReader(ABC):
     def begin_frontier(self) -> None:  # noqa: B027
         """Record a frontier: the input that exists now in the splits of this reader.
 
-        The reader must ask the external system for it after this call. A later call replaces the frontier. Readers of
-        bounded splits need not implement it.
+        The reader must request the frontier from the external system after this call. A later call replaces the
+        frontier. Readers of bounded splits need not implement it.
         """
 
     def frontier_passed(self) -> bool | None:
-        """Return True if ``poll`` has returned every row up to the frontier; False while the frontier is not known yet.
+        """Return True if ``poll`` has returned every row up to the frontier.
 
-        Return None for bounded splits: then the frontier is the splits that the reader held.
+        Return False while the frontier is unknown. Return None for bounded splits: their frontier is the splits that
+        the reader had at ``begin_frontier``.
         """
         return None
 
     def committed(self, splits: Sequence[Split]) -> None:  # noqa: B027
-        """Release input: a complete snapshot has these splits, so nothing before their positions is read again."""
+        """Release input. A complete snapshot has these splits, so no row before their positions is read again."""
 
     def freeze(self) -> None:  # noqa: B027
         """End endless splits with the input that exists now, including splits that are added later.
 
-        ``caught_up`` is True when all of that is returned, and stays True. The splits stay in ``snapshot``, at the
-        positions from which a later run continues. Called at most once, between any two other calls. Readers of bounded
-        splits need not implement it.
+        ``caught_up`` becomes True when ``poll`` has returned all of that input, and then stays True. The splits stay in
+        ``snapshot``, at the positions from which a later run continues. Called at most once, between any two other
+        calls. Readers of bounded splits need not implement it.
         """
 
     def epoch_ended(self) -> None:  # noqa: B027
-        """End the epoch of all rows that ``poll`` has returned: limits per epoch start again."""
+        """End the epoch of the rows that ``poll`` has returned so far. Limits per epoch start again."""
 
     def wake_after_ms(self) -> int:
-        """Return the delay in milliseconds until the next ``poll``, after one that returned None."""
+        """Return the delay in milliseconds between a ``poll`` that returned None and the next one."""
         return 10
 
     def close(self) -> None:  # noqa: B027
@@ -246,17 +250,19 @@ class FenceOpener:
     """Driver that takes over an output from all other drivers; see ``docs/fencing.md``.
 
     Attributes:
-        query_id: the id of its query.
-        position: its newest entry in its location's log.
-        location: the path of that location, for messages.
+        query_id: id of the driver's query.
+        position: the driver's newest entry in the log of its location.
+        location: path of that location, for messages.
         contains: returns True if the location's log has an entry and the driver continues from it or from a later one.
         check_owned: raises Fenced if the driver no longer owns that log.
         token: returns a new random string of 32 hex digits.
-        over: names of positions of other locations: the user has chosen this location although they wrote the output.
+        over: names of positions of other locations that wrote the output. The user has decided that this location takes
+            over the output nevertheless.
         has_snapshot: True if there is a snapshot to which this location can be rolled back.
-        left_at: number of the entry with which the location last dropped a snapshot from its lineage. A copy may have
-            that snapshot and commit an epoch that it covers, so this driver must record at once that it does not.
-            Or number of the entry below which the location forgets positions before long, if that is larger.
+        left_at: the larger of two entry numbers: that of the entry with which the location last dropped a snapshot from
+            its lineage, and that of the entry below which the location will soon forget positions. A copy may still
+            have the dropped snapshot and commit an epoch that it covers. So a driver that finds a lower recorded
+            position must record its own position at once.
     """
 
     query_id: str
@@ -275,10 +281,10 @@ class SinkContext:
     """Context of a sink writer.
 
     Attributes:
-        generation: number of the Generation. Names of staged data have it, so that data of fenced Generations are told
-            apart.
-        attempt_token: random hex string, new for each Generation and slot.
-        first_epoch: lowest epoch of this Generation; epochs of earlier Generations are below it.
+        generation: number of the generation. Names of staged data contain it, so that data of fenced generations can be
+            recognized.
+        attempt_token: random hex string, new for each generation and slot.
+        first_epoch: lowest epoch of this generation; epochs of earlier generations are lower.
         fence: the return value of ``SinkCommitter.fence``.
         operator_id: id of the sink.
     """
@@ -304,7 +310,7 @@ class SinkWriter(ABC):
         """Stage one non-empty batch."""
 
     def replace(self) -> None:  # noqa: B027
-        """Mark the rows of this epoch as a whole result (complete mode). Called before ``prepare``.
+        """Mark the rows of this epoch as the complete result (complete mode). Called before ``prepare``.
 
         A sink that supports complete mode returns a message from ``prepare`` even if the result is empty.
         """
@@ -314,8 +320,8 @@ class SinkWriter(ABC):
         """End the epoch and make everything written since the last call durable.
 
         Returns:
-            A message, which is stored in the snapshot and handed to the committer; None if the epoch is empty. Penstock
-            never unpickles it.
+            A message, which is stored in the snapshot and passed to the committer; None if the epoch is empty. Penstock
+            never unpickles the message.
         """
 
     def close(self) -> None:  # noqa: B027
@@ -329,14 +335,14 @@ Committing = Callable[[EpochCommit], AbstractContextManager[object]]
 class SinkCommitter(ABC):
     """Driver side of a sink, which makes epochs visible.
 
-    ``commit`` is called for epochs in ascending order, one at a time, on a thread that may block. After a crash the
-    last epochs are handed over again: the implementation makes each visible exactly once.
+    ``commit`` is called for epochs in ascending order, one at a time, on a thread that may block. After a crash it is
+    called again for the last epochs: the implementation makes each epoch visible exactly once.
     """
 
     def open(self, query_id: str) -> None:  # noqa: B027
-        """Open the output. Called once per driver, before the first Generation.
+        """Open the output. Called once per driver, before the first generation.
 
-        Refuses an output that cannot be written exactly once.
+        The implementation refuses an output that it cannot write exactly once.
         """
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:  # noqa: B027
@@ -349,17 +355,17 @@ class SinkCommitter(ABC):
             same_columns: the sink still gets the same columns as in the run that took the snapshot.
 
         Raises:
-            PenstockError: this sink can never deliver the epoch. The text has the reason only; the caller adds query,
-                output and ways out.
+            PenstockError: this sink can never deliver the epoch. The message has the reason only; the caller adds the
+                query, the output and the remedies.
         """
 
     def check_fence(self, opener: FenceOpener) -> bool:
-        """Check that the location knows of all output, as far as possible without a change.
+        """Check that the location contains the position that is recorded at the output. Change nothing.
 
-        Called after ``open``, before the driver writes to its location's log.
+        ``fence`` checks it again. Called after ``open``, before the driver writes to its location's log.
 
         Returns:
-            True if it does. False only for an opener with this position in ``over``.
+            True if the location contains it; False only if ``opener.over`` has this position.
 
         Raises:
             SinkError: the location is older than the output, or has diverged from it.
@@ -369,14 +375,14 @@ class SinkCommitter(ABC):
     def written_from(self) -> str:
         """Return the path of the location that committed to the output last; empty if it is not stored.
 
-        It is a hint for messages. Called after ``open``.
+        The path is a hint for messages. Called after ``open``.
         """
         return ""
 
     def fence(self, opener: FenceOpener) -> str:
-        """Take over the output from all other drivers: nothing that they write there becomes visible any more.
+        """Take over the output from all other drivers: rows that they write there later never become visible.
 
-        Called when a Generation begins, on the thread of the log. A driver that has the output already keeps it.
+        Called when a generation begins, on the thread of the log. A driver that already has the output keeps it.
 
         Returns:
             The value for ``SinkContext.fence``; empty if this output cannot be fenced.
@@ -393,29 +399,29 @@ class SinkCommitter(ABC):
     def hold(self, position: LogPosition, next_batch: int = 0) -> None:  # noqa: B027
         """Record at the output that it belongs to this location up to a position.
 
-        No location that does not contain the position can take over the output from then on. Called on any thread,
-        before an action that cannot be undone: a commit to any output of the query, or a clean-up of input.
+        From then on, only a location that contains the position can take over the output. Called on any thread, before
+        an action that cannot be undone: a commit to any output of the query, or a clean-up of input.
 
         Args:
             position: an entry of this location's log.
-            next_batch: sinks may have got lower batch ids.
+            next_batch: exclusive upper bound of the batch ids that sinks may have received.
 
         Raises:
             SinkFenced: another driver has taken over the output.
-            CommitFailed: the output cannot be written to now.
+            CommitFailed: the output is currently not writable.
         """
 
     def newest_epoch(self) -> int:
         """Return the highest epoch of this query that is recorded at the output; 0 if there is none.
 
-        Called after ``fence``: new epochs of a restored location must not have numbers that are used at the output.
+        Called after ``fence``: new epochs of a restored location must not have numbers that the output already has.
         """
         return 0
 
     def next_batch(self) -> int:
-        """Return a batch id above all that were handed over, as far as the output has it recorded.
+        """Return a batch id that is higher than all batch ids recorded at the output.
 
-        Called after ``fence``, for the same reason.
+        Called after ``fence``, for the same reason as ``newest_epoch``.
         """
         return 0
 
@@ -424,29 +430,29 @@ class SinkCommitter(ABC):
         """Make the epoch visible.
 
         Raises:
-            CommitFailed, CommitInterrupted: the call is repeated with the same permit, within the limits of the query's
-                options; then the query fails.
+            CommitFailed, CommitInterrupted: the caller repeats the call with the same permit, within the limits of the
+                query's options; after that the query fails.
             CommitUnknown: the query fails at once.
             SinkFenced: another driver has the output.
         """
 
     def commits_logged(self, epoch: int) -> None:  # noqa: B027
-        """Remove what the commits of epochs up to this one needed: the log records them as committed.
+        """Remove data that only the commits of epochs up to this one needed.
 
-        No driver that owns the location hands one of them over again. Called on the thread of ``commit`` with rising
-        epochs, but not for each epoch.
+        The log records these epochs as committed, so no driver that owns the location commits one of them again. Called
+        on the thread of ``commit`` with rising epochs, but not for each epoch.
         """
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:  # noqa: B027
-        """Remove what Generations up to this one staged, except data that a message in ``pending`` names.
+        """Remove data that generations up to this one staged, except data that a message in ``pending`` names.
 
-        Call it when the epochs of the restored snapshot are committed; before that, pass their messages.
+        Until the epochs of the restored snapshot are committed, ``pending`` must have their messages.
         """
 
     def retraction_problem(self, above: int, below: int) -> str:
         """Return why output of this query cannot be taken back, for a message; empty if it can be.
 
-        Also empty if there is no such output. Changes nothing. Called between ``open`` and the first Generation.
+        Also empty if there is no such output. Changes nothing. Called between ``open`` and the first generation.
 
         Args:
             above, below: bounds of the epochs, both exclusive.
@@ -454,14 +460,14 @@ class SinkCommitter(ABC):
         return "it cannot take back what it has written"
 
     def retract(self, above: int, below: int) -> None:
-        """Take back all output of this query in the epochs between two, both exclusive.
+        """Take back all output of this query in the epochs between ``above`` and ``below``, both exclusive.
 
         None of these epochs is ever committed again. Called after ``retraction_problem`` has returned no problem,
-        before anything of this query runs. Called again if the driver dies before the log records it, so output that is
-        gone is no error. Two drivers may call it at the same time.
+        before anything of this query runs. Called again if the driver dies before the log records the call, so missing
+        output is no error. Two drivers may call it at the same time.
 
         Raises:
-            SinkError: the outcome is not known; it is tried again at the next start.
+            SinkError: the outcome is unknown. The next start repeats the call.
         """
         raise NotSupported(self.retraction_problem(above, below))
 
@@ -473,31 +479,31 @@ class Sink(ABC):
     """Factory of a sink's writers and of its committer."""
 
     keeps_files: bool = False
-    """True if the sink stages rows in the directory of ``stage_in``: the checkpoint location must then be a folder."""
+    """True if the sink stages rows in the directory of ``stage_in``. The checkpoint location must then be a folder."""
 
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Set the directory for staged rows. Called on the driver, before writers and committer are created.
 
-        The directory is this sink's alone and below the checkpoint location, so that the driver and all slots share it.
-        It need not exist.
+        No other sink uses the directory. It is below the checkpoint location, so that the driver and all slots share
+        it. It need not exist.
         """
 
     def target(self) -> str:
-        """Return a text that identifies the output, equal for sinks that write to the same one.
+        """Return a text that identifies the output. Sinks that write to the same output return the same text.
 
-        Empty if the output is unknown, or no other query can write to it. A digest of it is stored, so the text must
-        not change between releases.
+        Empty if the output is unknown, or no other query can write to it. A digest of the text is stored, so the text
+        must not change between releases.
         """
         return ""
 
     def share(self, query_id: str, origin: str) -> None:  # noqa: B027
-        """Let the query ``query_id``, a fork of ``origin``, write to the output of ``origin``: the user allows it.
+        """Let the query ``query_id``, a fork of ``origin``, write to the output of ``origin``.
 
-        Called on the driver before writers and committer are created, at every start with this permission.
+        Called on the driver before writers and committer are created, at every start for which the user permits this.
         """
 
     target_is_unknown: bool = False
-    """True if the user's code decides where the sink writes to, so that Penstock does not know it."""
+    """True if the user's code decides where the sink writes, so that Penstock does not know the output."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""The ``console`` sink: prints the first rows of every epoch as Spark prints a micro-batch."""
+"""Sink ``console``: prints the first rows of every epoch as Spark prints a micro-batch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _RULE = "-" * 43
 
 
 class ConsoleSink(Sink):
-    """``format("console")``. Only up to ``num_rows`` rows per subtask and epoch travel to the driver.
+    """Sink of ``format("console")``. Each subtask sends at most ``num_rows + 1`` rows per epoch to the driver.
 
-    An epoch without rows prints nothing. After a crash between printing and logging an epoch is printed again: a
-    terminal cannot be asked what it shows.
+    An epoch without rows prints nothing, except in complete mode. If the driver crashes after printing an epoch and
+    before logging its commit, the epoch is printed again: the driver cannot read what the terminal already shows.
 
     Args:
-        schema: of the rows.
-        num_rows: rows to print of each epoch.
+        schema: schema of the rows.
+        num_rows: number of rows to print of each epoch.
         truncate: True cuts cells at 20 characters, False prints them whole.
-        time_zone: in which timestamps are shown.
+        time_zone: time zone of printed timestamps.
     """
 
     def __init__(self, schema: pa.Schema, num_rows: int = 20, truncate: bool = True, time_zone: str = "UTC") -> None:
@@ -49,7 +49,7 @@ class ConsoleSink(Sink):
 class _ConsoleWriter(SinkWriter):
     def __init__(self, schema: pa.Schema, num_rows: int) -> None:
         self._schema = schema
-        self._limit = num_rows + 1  # one more tells whether rows were left out
+        self._limit = num_rows + 1  # the additional row shows that rows were left out
         self._kept: RowsMessage | None = None
         self._rows = 0
 

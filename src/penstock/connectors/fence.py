@@ -1,8 +1,8 @@
 """Fence of an output: decides which driver may make rows visible there. ``docs/fencing.md`` explains each step.
 
 The log of a location fences the drivers of that location. This fence also fences drivers of copies of the location. It
-has a log at the output, and one directory with everything that may still become visible. The driver that opens the
-fence renames this directory.
+has a log at the output and a work directory, which has all files that may still become visible. The driver that opens
+the fence renames the work directory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from penstock.model.commits import LogPosition
 from penstock.model.manifest import Count
 
 ATTEMPTS = 16
-"""Attempts of a driver to open a fence that other drivers open at the same time."""
+"""Limit for the attempts of a driver to open a fence that other drivers open at the same time."""
 FIRST = "0" * 32
 """Token of the work directory that exists before the first entry."""
 FIRST_TAKEN_AFTER = 3
-"""Listings after which a second driver takes ``FIRST``: the first driver was killed before it took it."""
+"""Number of listings after which another driver takes ``FIRST``: the first driver probably died before it took it."""
 MAX_ENTRIES_SEARCHED = 1 << 10
-"""Newest entries among which the last driver with a work directory is searched."""
+"""Number of newest entries that are searched for the last driver with a work directory."""
 LOST = "another driver of this query has taken the output over"
 _NUMBER = re.compile(r"[0-9]{20}\.json")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
@@ -43,7 +43,7 @@ class FenceEntry(msgspec.Struct, frozen=True):
     """Entry of a fence log.
 
     Attributes:
-        token: token of the opener, 32 random hex digits: the name of its work directory.
+        token: token of the opener, 32 random hex digits. It is the name of the opener's work directory.
         follows: position of the opener in its location's log.
     """
 
@@ -56,10 +56,10 @@ class FenceRecord(msgspec.Struct, frozen=True):
     """Record at the output of the last position whose rows may be visible.
 
     Attributes:
-        position: position in the log of the location that wrote it; None before the first commit.
+        position: position in the log of the location that wrote the rows; None before the first commit.
         location: path of that location, for messages only.
         query_id: query of that location; empty if it was not recorded.
-        next_batch: all batch ids that the sink may have got are lower.
+        next_batch: exclusive upper bound of the batch ids that the sink may have received.
     """
 
     position: LogPosition | None = None
@@ -68,14 +68,14 @@ class FenceRecord(msgspec.Struct, frozen=True):
     next_batch: Count = 0
 
     def for_opener(self, opener: FenceOpener) -> FenceRecord:
-        """Return the record for an opener; an empty one if another query wrote it: this one has the output now."""
+        """Return this record, or an empty one if another query wrote it: the opener's query has the output now."""
         return self if self.query_id in ("", opener.query_id) else FenceRecord()
 
     def advanced_to(self, opener: FenceOpener, position: LogPosition, next_batch: int) -> FenceRecord:
-        """Return the record after the opener's location, which contains the recorded position, reached a position.
+        """Return the record after the opener's location has reached a position.
 
-        The position never goes back, because the output has the recorded rows. A restarted driver or a copy may commit
-        older epochs again.
+        The location must contain the recorded position. A restarted driver or a copy may commit older epochs again, but
+        the recorded position never moves back, because the output has the rows up to it.
         """
         location = opener.location
         if self.position is not None and self.position.seq >= position.seq:
@@ -85,8 +85,8 @@ class FenceRecord(msgspec.Struct, frozen=True):
     def after_takeover(self, opener: FenceOpener, output: str) -> FenceRecord:
         """Return the record after a driver has taken over the output.
 
-        If its location overrides the recorded position, or left entries that copies may have, the new position is in no
-        copy of the location.
+        If the driver's location overrides the recorded position, or has left entries that copies may have, the record
+        gets the opener's position, which no copy of the location has.
 
         Raises:
             SinkError: see ``Fence.check``.
@@ -106,7 +106,7 @@ class FenceRecord(msgspec.Struct, frozen=True):
 
 
 class FenceStore(ABC):
-    """Storage of a fence. Every operation is atomic."""
+    """Storage of a fence. All operations are atomic."""
 
     @abstractmethod
     def newest(self) -> int:
@@ -118,11 +118,11 @@ class FenceStore(ABC):
 
     @abstractmethod
     def create(self, number: int, entry: bytes) -> bool:
-        """Create an entry durably. Return False if that number exists."""
+        """Create an entry durably. Return False if an entry with this number exists."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """Return the tokens with a work directory. One that is renamed during the call may be missing."""
+        """Return the tokens with a work directory. A directory that is renamed during the call may be missing."""
 
     @abstractmethod
     def make_first(self) -> None:
@@ -134,7 +134,7 @@ class FenceStore(ABC):
 
     @abstractmethod
     def recorded(self, token: str) -> bytes | None:
-        """Return the last record of any driver in a work directory; None if there is none, or no such directory."""
+        """Return the last record of any driver in a work directory; None if the record or the directory is missing."""
 
     @abstractmethod
     def record(self, token: str, committed: bytes) -> None:
@@ -142,7 +142,7 @@ class FenceStore(ABC):
 
 
 class Fence:
-    """Fence of one output, as one driver uses it.
+    """Fence of one output, from the view of one driver.
 
     Args:
         store: storage of the fence.
@@ -163,10 +163,10 @@ class Fence:
         """Check that the location contains all output. Changes nothing.
 
         Returns:
-            True if it does; False only for an opener that overrides newer output.
+            True if the location contains all output; False only for an opener that overrides newer output.
 
         Raises:
-            SinkError: it does not. The text has the ways out.
+            SinkError: the location does not contain all output. The message has the remedies.
         """
         number = self._store.newest()
         if number < self._number:
@@ -183,19 +183,19 @@ class Fence:
         return (self._latest(number) or "") if number else ""
 
     def written_from(self) -> str:
-        """Return the path of the location that committed last; empty if none has."""
+        """Return the path of the location that committed last; empty if no location has committed."""
         held = self.held()
         return self._recorded(held).location if held else ""
 
     def open(self, opener: FenceOpener) -> str:
-        """Take over the output from all other drivers, unless this driver has it.
+        """Take over the output from all other drivers, unless this driver already has it.
 
         Returns:
-            The token of the work directory that this driver has from now on.
+            The token of this driver's work directory.
 
         Raises:
             Fenced: the driver no longer owns its location.
-            SinkError: see ``check``; or other drivers open the fence without pause.
+            SinkError: see ``check``; or other drivers repeatedly open the fence at the same time.
         """
         for _ in range(ATTEMPTS):
             admitted = self.check(opener)
@@ -207,7 +207,7 @@ class Fence:
                 self._store.make_first()
             token = opener.token()
             entry = FenceEntry(token, opener.query_id, opener.position)
-            self._token = ""  # it is not known if the output is lost until the work directory has its new name
+            self._token = ""  # until the work directory has its new name, it is unknown if the output is lost
             if not self._store.create(number, msgspec.json.encode(entry)):
                 continue
             opener.check_owned()
@@ -218,7 +218,7 @@ class Fence:
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
     def _begin(self, number: int, token: str, opener: FenceOpener) -> None:
-        """Read the record again. From now on other drivers cannot change it, unless they take the directory."""
+        """Read the record again. From now on, other drivers can change it only if they take the work directory."""
         data = self._store.recorded(token)
         if data is None:
             raise self.lost()
@@ -233,7 +233,7 @@ class Fence:
             self._record(opened)
 
     def record(self, position: LogPosition, next_batch: int = 0) -> None:
-        """Record a position, see ``SinkCommitter.hold``. No file of an epoch enters the work directory before."""
+        """Record a position, see ``SinkCommitter.hold``. Call it before publishing any file of the epoch."""
         if self._opener is None or not self._token:
             raise self.lost()
         committed = self._committed.advanced_to(self._opener, position, next_batch)
@@ -251,13 +251,16 @@ class Fence:
 
     @property
     def is_decided(self) -> bool:
-        """True if no copy of this location can take over the output again: the recorded position is of this driver."""
+        """True if no copy of this location can take over the output again.
+
+        This holds when the recorded position is an entry that this driver wrote after it opened the fence.
+        """
         recorded, opener = self._committed.position, self._opener
         return recorded is not None and opener is not None and recorded.seq > opener.position.seq
 
     @property
     def next_batch(self) -> int:
-        """Batch id after all that sinks may have got."""
+        """Exclusive upper bound of the batch ids that sinks may have received."""
         return self._committed.next_batch
 
     def is_lost(self) -> bool:
@@ -265,7 +268,7 @@ class Fence:
         token = self._token
         if not token or self._store.recorded(token) is not None or self._store.newest() <= self._number:
             return False
-        return token == self._token  # otherwise this driver opens the fence again at this moment
+        return token == self._token  # otherwise this driver is opening the fence again in another thread
 
     def lost(self) -> SinkFenced:
         """Return the error of a driver that has lost the output."""
@@ -274,11 +277,11 @@ class Fence:
     def _take(self, number: int, token: str) -> None:
         """Rename the work directory to this driver's token.
 
-        Another driver that opens the fence at the same time creates its entry before it renames. So either it finds
-        this directory, or this driver finds its entry.
+        Another driver that opens the fence at the same time creates its entry before it renames the directory. So
+        either that driver finds this driver's directory, or this driver finds that driver's entry.
 
         Raises:
-            SinkFenced: there is a later entry.
+            SinkFenced: the fence log has a later entry.
         """
         for attempt in range(ATTEMPTS):
             self._check_newest(number)
@@ -297,9 +300,10 @@ class Fence:
         )
 
     def _latest(self, number: int) -> str | None:
-        """Return the work directory in use: that of the newest driver, up to an entry, that has one.
+        """Return the token of the work directory in use; None if there is none.
 
-        Older ones exist only in a copy of the output from which removed files were not removed.
+        It belongs to the newest driver with a work directory, up to entry ``number``. Older work directories exist only
+        in a copy of the output that still has files that were removed from the original.
         """
         folders = self._store.folders()
         for older in range(number, max(0, number - MAX_ENTRIES_SEARCHED), -1):
@@ -317,7 +321,7 @@ class Fence:
         return FenceRecord() if data is None else self._decoded(data, FenceRecord)
 
     def _token_of(self, number: int) -> str:
-        """Return the token of an entry; empty for an entry that is not written yet, whose driver has no directory."""
+        """Return the token of an entry; empty if its content is not written yet: its driver has no directory then."""
         try:
             data = self._store.read(number)
         except FileNotFoundError:
@@ -332,7 +336,7 @@ class Fence:
 
 
 def refused(output: str, opener: FenceOpener, position: LogPosition, location: str) -> SinkError:
-    """Return the error of a location that does not contain all output, which was written up to a position."""
+    """Return the error for a location that does not contain ``position``, up to which the output was written."""
     by = f" by the location at {location!r:.300}" if location not in ("", opener.location) else ""
     way_out = (
         "say what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --over "
@@ -353,7 +357,7 @@ class LocalFence(FenceStore):
     """Fence in a directory.
 
     Args:
-        home: the private directory of one query at the output.
+        home: private directory of one query at the output.
     """
 
     def __init__(self, home: Path) -> None:

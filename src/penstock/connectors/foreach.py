@@ -1,7 +1,7 @@
 """Sink of ``foreach(f)``: calls the user's code with every row, in the slots, with PySpark's protocol.
 
 For each subtask and epoch with rows, a new copy of ``f`` is opened with the first row, gets the rows, and is closed
-when the epoch ends. This is before the epoch is part of a snapshot, so ``f`` gets rows **at least once**. A recovery
+when the epoch ends. The epoch is then not yet part of a snapshot, so ``f`` gets rows **at least once**: a recovery
 repeats the rows since the last complete checkpoint, and no commit covers the effects of ``f``.
 """
 
@@ -21,13 +21,13 @@ from penstock.model.commits import EpochCommit
 from penstock.operators.python.user_code import user_errors
 
 NAME = "(foreach)"
-"""End of the operator's name in errors of user code, after the id of the output."""
+"""Last part of the operator's name in errors of user code; the first part is the id of the output."""
 SPARKS_CONDITION = "[FOREACH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach sink."
 """Spark's message when the user's code raises, without the reason."""
 
 
 class ForeachSink(Sink):
-    """Sink that calls a function or an object of the user with each row; see the module's docstring.
+    """Sink that passes each row to a function or an object of the user; see the module's docstring.
 
     ``open(partition_id, epoch_id)`` gets the number of the subtask, and a number that rises with every epoch of this
     subtask and is never used again, even after a restart. It is not the batch id, which an epoch gets at its commit.
@@ -93,7 +93,7 @@ class _ForeachWriter(SinkWriter):
         return None
 
     def close(self) -> None:
-        """Close ``f`` with an error if an epoch is not complete: its rows come again."""
+        """Close ``f`` with an error if the epoch has not ended: a recovery repeats its rows."""
         self._end(GenerationFailed("the epoch was given up: its rows come again, or the query was stopped"))
 
     def _begin(self) -> None:

@@ -18,7 +18,7 @@ def local_path(text: str) -> str:
 
     Raises:
         ConfigError: the text cannot be a path.
-        NotYet: it is on another file system.
+        NotYet: the path is on a file system that is not local or mounted.
     """
     if "\0" in text:
         raise ConfigError(f"path {shown(text)}: no path holds a null character")
@@ -31,7 +31,7 @@ def local_path(text: str) -> str:
 
 
 def fsync_directory(path: Path) -> None:
-    """Make created and renamed names in a directory durable."""
+    """Make the creation and renaming of files in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -48,10 +48,10 @@ def fsync_file(path: Path) -> None:
 
 
 def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
-    """Create a durable file that no other process can create. Return False if it exists.
+    """Create a file durably. If several processes try, only one of them succeeds. Return False if the file exists.
 
-    The file appears whole. On a file system without hard links (SMB, exFAT) it appears empty first, and remains empty
-    if this process dies then.
+    The file appears with its whole content. On a file system without hard links (SMB, exFAT) it first appears empty,
+    and may remain incomplete if this process dies before it is written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -111,7 +111,7 @@ def make_folders(directory: Path, top: Path) -> None:
 
 
 def fsync_tree(directory: Path, root: Path) -> None:
-    """Make names in a directory durable, and its own name up to ``root``, which contains it."""
+    """Make the names in a directory durable, and also the path of the directory below ``root``, which contains it."""
     for path in (directory, *directory.parents):
         fsync_directory(path)
         if path == root:

@@ -1,4 +1,4 @@
-"""Memory sink: keeps committed rows on the driver, as Arrow tables."""
+"""Sink ``memory``: keeps committed rows on the driver, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.snapshots.restoring.widening import can_widen
 class MemorySink(Sink):
     """Sink of ``format("memory")``. It keeps committed rows in the driver's memory until the driver ends, as in Spark.
 
-    Rows are sent in commit messages and so are part of snapshots: use it for small results only. A new driver starts
-    with an empty table, and adds the epochs that are committed from then on.
+    Rows are sent in commit messages and therefore are part of snapshots, so use it for small results only. A new driver
+    starts with an empty table and adds the epochs that are committed from then on.
 
     Args:
         name: name of the query, under which the rows can be read.
         schema: schema of the rows.
-        replaces: each epoch with rows replaces the table (complete mode), instead of adding to it.
+        replaces: each epoch with a message replaces the table (complete mode) instead of adding to it.
     """
 
     def __init__(self, name: str, schema: pa.Schema, replaces: bool = False) -> None:
@@ -43,9 +43,9 @@ class MemorySink(Sink):
         return pa.concat_tables([self.schema.empty_table(), *self.epochs()[1]])
 
     def epochs(self) -> tuple[int, tuple[pa.Table, ...]]:
-        """Return a number that rises with each change, and the rows of each epoch that has some.
+        """Return a version number, which rises with each change, and the rows of each epoch that had a message.
 
-        With ``replaces`` these are the rows of the last such epoch.
+        With ``replaces`` only the rows of the last such epoch are returned.
         """
         with self._lock:
             return self._version, tuple(rows for _, rows in self._epochs)
@@ -57,7 +57,7 @@ class MemorySink(Sink):
         return _MemoryCommitter(self)
 
     def keep(self, permit: EpochCommit) -> None:
-        """Add the rows of an epoch. Epochs come in order, and the last one may come again."""
+        """Add the rows of an epoch. Epochs are added in order. The last one may be added again, without effect."""
         if not permit.messages:
             return
         rows = self.fitted(decode_rows(permit.messages))
@@ -69,9 +69,9 @@ class MemorySink(Sink):
             self._version += 1
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the columns of the table: in its order, matched by name, with its wider types.
+        """Convert rows to the columns of the table, which are the current columns of the query.
 
-        The table has the current columns of the query.
+        Columns are matched by name, and their types may be widened.
 
         Raises:
             SinkError: the rows have other columns.
@@ -94,7 +94,7 @@ class MemorySink(Sink):
         return SinkError(f"its rows have the columns ({before}), and the memory table has ({now})")
 
     def forget(self, above: int, below: int) -> None:
-        """Remove the rows of epochs between the two, both exclusive."""
+        """Remove the rows of epochs between ``above`` and ``below``, both exclusive."""
         with self._lock:
             self._epochs = [kept for kept in self._epochs if not above < kept[0] < below]
             self._version += 1

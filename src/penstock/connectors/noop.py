@@ -1,4 +1,4 @@
-"""The ``noop`` sink: rows are computed and dropped."""
+"""Sink ``noop``: drops all rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.model.commits import EpochCommit
 
 
 class NoopSink(Sink):
-    """``format("noop")``: for measuring a query without its sink."""
+    """Sink of ``format("noop")``, for measuring a query without its sink."""
 
     def describe(self) -> str:
         return "org.apache.spark.sql.execution.datasources.noop.NoopTable$"
@@ -23,7 +23,7 @@ class NoopSink(Sink):
 
 class _NoopWriter(SinkWriter):
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows end here."""
+        """Drop the rows."""
 
     def prepare(self, epoch: int) -> bytes | None:
         return None
@@ -31,10 +31,10 @@ class _NoopWriter(SinkWriter):
 
 class _NoopCommitter(SinkCommitter):
     def commit(self, permit: EpochCommit) -> None:
-        """Nothing was staged."""
+        """Do nothing: nothing was staged."""
 
     def retraction_problem(self, above: int, below: int) -> str:
         return ""
 
     def retract(self, above: int, below: int) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""

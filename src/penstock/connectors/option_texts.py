@@ -24,15 +24,15 @@ def _only(values: Collection[str]) -> str:
 
 
 class OptionTexts:
-    """Options that are read one by one. ``finish`` refuses those that were not read.
+    """Options that are read one by one. ``finish`` refuses the options that were not read.
 
     Args:
         where: name of the source or sink for messages, for example ``csv source``.
         texts: the options as given.
-        elsewhere: names of options that are read elsewhere, for suggestions.
+        elsewhere: names of options that are read elsewhere; messages suggest them.
 
     Attributes:
-        treatments: for the documentation, the treatment of each option that was read.
+        treatments: treatment of each option that was read, for the documentation.
     """
 
     def __init__(self, where: str, texts: Mapping[str, str], elsewhere: Sequence[str] = ()) -> None:
@@ -70,7 +70,7 @@ class OptionTexts:
         return number
 
     def character(self, name: str, default: str, empty_allowed: bool = False) -> str:
-        """Return the option's only character, which may be written with a backslash, like ``\\t``."""
+        """Return an option that must be a single character. It may be written as an escape such as ``\\t``."""
         text = self.text(name, default)
         text = _ESCAPES.get(text, text)
         if len(text) != 1 and not (empty_allowed and text == ""):
@@ -78,7 +78,7 @@ class OptionTexts:
         return text
 
     def only(self, name: str, supported: Collection[str]) -> str | None:
-        """Return an option of which only some values are supported; None if it is not given."""
+        """Return an option that supports only some values, compared case-insensitively; None if it is not given."""
         self.treatments[name] = _only(supported)
         text = self.optional(name)
         if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
@@ -86,7 +86,7 @@ class OptionTexts:
         return text
 
     def only_pattern(self, name: str, supported: str) -> str | None:
-        """Return a date or time pattern of which only one is supported. Unlike ``only`` it compares the case."""
+        """Return a date or time pattern if it is the supported one; None if it is not given. Compares the case."""
         self.treatments[name] = _only([supported])
         text = self.optional(name)
         if text is not None and text != supported:
@@ -94,7 +94,7 @@ class OptionTexts:
         return text
 
     def time_zone(self, default: str) -> str:
-        """Return the time zone in ``timeZone``; ``default``, that of the session, if it is not given."""
+        """Return the option ``timeZone``. ``default``: the session's time zone, used if the option is not given."""
         name = self.text("timeZone", default)
         try:
             Zone(name)
@@ -103,13 +103,13 @@ class OptionTexts:
         return name
 
     def without_effect(self, *names: str) -> None:
-        """Accept options without effect, such as those for schema inference: the schema is always given."""
+        """Accept options that have no effect, for example on schema inference: the schema is always given."""
         for name in names:
             self.treatments[name] = NO_EFFECT
             self.optional(name)
 
     def has_refused(self, name: str) -> bool:
-        """Return True if an option is given that the caller refuses with any value."""
+        """Return True if the option is given. The caller then refuses it, whatever its value."""
         self.treatments[name] = REFUSED
         return self.optional(name) is not None
 

@@ -1,8 +1,9 @@
 """Rate source: ``rows_per_second`` rows of (timestamp, value), for tests and demonstrations.
 
 Row ``n`` belongs to the second ``s`` with ``value_at(s) <= n < value_at(s + 1)``. The rows of a second are spread
-evenly over it, so a timestamp depends on the start time alone and a replay yields equal rows. Spark spreads rows over a
-micro-batch, so its fractions of seconds depend on when batches ran; its seconds and values are the same.
+evenly over it. So timestamps depend only on the options and the start time, and a replay yields equal rows. Spark
+spreads rows over a micro-batch, so its fractions of seconds depend on the times of its batches; its seconds and values
+are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def value_at(second: int, rows_per_second: int, ramp_up_s: int) -> int:
 
 
 class _Frontier:
-    """Frontier: the time of the first poll after ``begin``. It covers the rows that are due then."""
+    """Frontier: the time of the first poll after ``begin``. It covers the rows that are due at that time."""
 
     def __init__(self) -> None:
         self.at_ms: int | None = None
@@ -53,11 +54,12 @@ class RateSource(Source):
     """Source of ``spark.readStream.format("rate")``.
 
     Args:
-        rows_per_second: at least 1.
-        ramp_up_s: seconds until that speed is reached.
-        num_partitions: without effect, but in the description. There is one split per reader of the first start, and
-            rows are distributed by row number. A split never ends and a reader requests only one, so with more splits
-            some would never be read, and with fewer a reader without a split would hold the watermark back.
+        rows_per_second: number of rows per second, at least 1.
+        ramp_up_s: seconds until that rate is reached.
+        num_partitions: appears in the description, without any other effect. There is one split per reader of the first
+            start, and rows are distributed by row number. A split never ends, and a reader requests only one. So with
+            more splits, some would never be read; with fewer splits, a reader without a split would hold back the
+            watermark.
     """
 
     schema = SCHEMA
@@ -157,7 +159,7 @@ class RateReader(SourceReader):
         self._frozen = True
 
     def caught_up(self) -> bool:
-        """Return True after a freeze when all rows are read. Otherwise more rows are always due soon."""
+        """Return True if the reader is frozen and has read all rows. Otherwise more rows are always due soon."""
         return self._caught_up
 
     def _due(self, split: Split, max_rows: int, now_ms: int) -> Longs:
@@ -165,7 +167,7 @@ class RateReader(SourceReader):
         step = _number(split.spec["partitions"])
         first = _number(split.position.get("next", split.spec["partition"]))
         elapsed_ms = now_ms - _number(split.spec["start_ms"])
-        # Nothing after the end of the current second can be due: this keeps slow rates cheap to poll.
+        # No row after the end of the current second is due. This bound makes polling cheap at low rates.
         bound = value_at(elapsed_ms // 1000 + 1, self._rows_per_second, self._ramp_up_s)
         values = np.arange(first, min(first + max_rows * step, bound), step, dtype=np.int64)
         return values[self._offsets_ms(values) <= elapsed_ms] if len(values) else values

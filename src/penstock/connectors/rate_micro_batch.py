@@ -1,8 +1,8 @@
 """Rate-micro-batch source: the same number of rows in every discovery, for tests and benchmarks.
 
 Batch ``n`` has the values ``[n * rows, (n + 1) * rows)``, all with the timestamp ``start + n * advance``. Nothing
-depends on the clock, so every run yields equal rows. As in Spark, the next batch is available as soon as the last one
-is taken.
+depends on the clock, so every run yields equal rows. As in Spark, the next batch is available immediately after the
+last one was discovered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.model.splits import Discovery, Split
 
 @dataclass(frozen=True)
 class RateMicroBatchOptions:
-    """``num_partitions``: splits of a batch; None: as many as there are readers."""
+    """Options of the source. ``num_partitions``: number of splits per batch; None: one per reader."""
 
     rows_per_batch: int = 0
     num_partitions: int | None = None
@@ -49,14 +49,14 @@ class RateMicroBatchOptions:
             )
 
     def beyond(self, batch: int) -> str:
-        """Return which column cannot hold the values of this batch; empty if both can."""
+        """Describe the values of this batch that a column cannot hold; return an empty text if there are none."""
         if (self.start_timestamp_ms + batch * self.advance_ms) * 1000 > LARGEST:
             return "timestamps that a timestamp cannot hold"
         return "values that a bigint cannot hold" if (batch + 1) * self.rows_per_batch > LARGEST else ""
 
 
 class RateMicroBatchSource(Source):
-    """Source of ``spark.readStream.format("rate-micro-batch")``. The discovery state is the number of batches."""
+    """Source of ``spark.readStream.format("rate-micro-batch")``. Its state is the number of discovered batches."""
 
     schema = SCHEMA
 
@@ -76,7 +76,7 @@ class RateMicroBatchSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         batch = cast("int", state or 0)
         if self._frozen and self._last is None:
-            self._last = batch  # one more batch after the freeze: Spark's availableNow reads one, too
+            self._last = batch  # after the freeze one more batch is read, as with Spark's availableNow
         if self._last is not None and batch > self._last:
             return Discovery((), state, finished=True)
         count = self._options.num_partitions or parallelism

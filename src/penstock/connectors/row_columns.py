@@ -1,7 +1,7 @@
-"""Columns of staged rows: the schema with which they were produced, as Spark's JSON, stored with the rows.
+"""Columns of staged rows: the schema with which the rows were produced, stored with them as Spark's JSON.
 
-Staged rows are delivered with these columns, even if the query has been edited since. A stored text may be forged:
-types that name a class, as user-defined types do, are never decoded.
+Staged rows are delivered with these columns, even if the query has been edited since. The stored JSON may be forged, so
+types that name a class, such as user-defined types, are never decoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def columns_of_epoch(stored: Iterable[str], current: str) -> str:
     """Return the columns of an epoch's rows.
 
     Args:
-        stored: the columns in each of its messages; "" in messages of earlier releases, which have none.
+        stored: the columns in each message of the epoch; "" for messages of earlier releases, which have no columns.
         current: the current columns of the query.
 
     Raises:
@@ -34,11 +34,11 @@ def columns_of_epoch(stored: Iterable[str], current: str) -> str:
 
 
 def parsed_columns(columns: str, current: str = "") -> StructType:
-    """Return the schema.
+    """Parse a stored schema.
 
     Args:
-        columns: as JSON.
-        current: the current columns of the query; only these may have user-defined types.
+        columns: the schema as JSON.
+        current: the current columns of the query as JSON. Only an equal schema may have user-defined types.
 
     Raises:
         SinkError: the text is not a schema, or has a type that cannot be decoded.

@@ -1,4 +1,4 @@
-"""Rows as text, the way ``DataFrame.show`` prints them."""
+"""Formatting of rows as a text table, as ``DataFrame.show`` prints them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from penstock.functions.core.zones import Zone
 
 
 def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) -> str:
-    """Spark's ``showString``: at most ``num_rows`` rows; cells, not names, cut at ``truncate`` letters (0: never)."""
+    """Format at most ``num_rows`` rows as Spark's ``showString`` does.
+
+    Args:
+        table: the rows.
+        num_rows: limit for the rows; a last line says if there are more.
+        truncate: maximum number of characters of a cell; 0: no limit. Column names are never truncated.
+        time_zone: time zone of timestamps.
+    """
     zone = Zone(time_zone)
     rows = table.slice(0, num_rows)
     columns = [[cell_text(value, column.type, zone) for value in column] for column in rows.columns]
@@ -29,7 +36,7 @@ def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) 
 
 
 def cell_text(scalar: pa.Scalar, kind: pa.DataType, zone: Zone) -> str:
-    """One value as Spark's cast to string gives it; null is ``NULL``."""
+    """Convert one value to text as Spark's cast to string does; null becomes ``NULL``."""
     if not scalar.is_valid:
         return "NULL"
     if pa.types.is_struct(kind):
@@ -60,9 +67,9 @@ def _plain_text(scalar: pa.Scalar, kind: pa.DataType, zone: Zone) -> str:
 
 
 def _java_double(value: float, single: bool) -> str:
-    """``Double.toString``: plain between 1e-3 and 1e7, otherwise computerised scientific notation.
+    """Format a number like Java's ``Double.toString``: plain between 1e-3 and 1e7, otherwise in scientific notation.
 
-    With the shortest digits, as Java has them since 19.
+    The digits are the shortest that identify the number, as in Java since release 19.
     """
     if math.isnan(value):
         return "NaN"

@@ -1,7 +1,8 @@
 """Socket source: lines of text from a TCP server. For tests and demonstrations only.
 
-As in Spark, the driver connects and keeps the lines until they are in a complete snapshot, so slots may fail and
-recover. A socket cannot be read again, so a new driver refuses to continue if rows of an older driver are missing.
+As in Spark, the driver connects to the server. It keeps the lines until a complete snapshot covers them, so slots may
+fail and recover. A socket cannot be read again, so a new driver refuses to continue after lines that an older driver
+has read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from penstock.model.splits import Discovery, Split
 log = get_logger(__name__)
 
 SPLIT_LINES = 1_000
-"""Lines of one split, which are sent and stored with it."""
+"""Maximum number of lines of one split. The split contains the lines, also in snapshots."""
 _CONNECT_TIMEOUT_S = 10.0
 _STAMPED = pa.schema([("value", pa.string()), ("timestamp", pa.timestamp("us", tz="UTC"))])
 
@@ -41,10 +42,10 @@ class SocketSource(Source):
     Args:
         host: address of the server, as the driver reaches it.
         port: port of the server.
-        include_timestamp: rows have a second column, the time of arrival of the line.
+        include_timestamp: add a second column with the time of arrival of the line.
 
     Raises:
-        ConfigError: the name of the host or the number of the port is not valid.
+        ConfigError: the host name or the port number is not valid.
     """
 
     def __init__(self, host: str, port: int, include_timestamp: bool = False) -> None:
@@ -59,7 +60,7 @@ class SocketSource(Source):
         self._frozen_at: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the connection, which stays on the driver."""
+        """Return the state without the connection, which stays on the driver."""
         return self.__dict__ | {"_lines": None}
 
     def describe(self) -> str:
@@ -114,10 +115,10 @@ def _is_host(text: str) -> bool:
 
 
 class _ReceivedLines:
-    """Lines that were received and not dropped, numbered from 0. A thread of its own receives them.
+    """Lines that were received and not dropped, numbered from 0. A separate thread receives them.
 
     Attributes:
-        first: number of the first line that is kept.
+        first: number of the first line that was not dropped.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -134,7 +135,7 @@ class _ReceivedLines:
         threading.Thread(target=self._receive, name="penstock-socket", daemon=True).start()
 
     def _receive(self) -> None:
-        """Receive lines until the server closes the connection. As in Spark, the query then runs without new rows."""
+        """Receive lines until the server closes the connection. As in Spark, the query then stays without new rows."""
         try:
             with self._socket.makefile("r", encoding="latin-1", newline=None) as file:
                 for line in file:
@@ -158,7 +159,7 @@ class _ReceivedLines:
             return [self._kept[number - self.first] for number in range(start, end)]
 
     def drop_before(self, end: int) -> None:
-        """Drop the lines before this number, which a complete snapshot has read."""
+        """Drop the lines with numbers below ``end``. A complete snapshot must cover them."""
         with self._lock:
             while self.first < end:
                 self._kept.popleft()
@@ -174,8 +175,6 @@ class _ReceivedLines:
 
 
 class SocketReader(SplitRowsReader):
-    """Reader of splits of lines."""
-
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(SOCKET)
         self._schema = schema

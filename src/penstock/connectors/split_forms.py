@@ -1,4 +1,4 @@
-"""Forms of the splits of sources. A reader checks each split that it gets, because a snapshot may be forged."""
+"""Forms of the splits of sources. A reader checks the form of each split, because a snapshot may be forged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class KafkaSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Split of Kafka. ``planned_end``: rows up to this offset are read first, as a batch of their own."""
+    """Split of ``kafka``. ``planned_end``: rows up to this offset are read first, as a separate batch."""
 
     topic: KafkaTopic
     partition: KafkaPartition
@@ -48,13 +48,13 @@ class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowsPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Number of rows that were read of the split."""
+    """Position in a split: the number of rows that were read."""
 
     rows: Count = 0
 
 
 class LinesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Split of ``socket``: lines and their times of arrival. A line is data, so every text is valid."""
+    """Split of ``socket``: lines and their times of arrival. Lines are data, so any text is valid."""
 
     texts: list[Annotated[str, msgspec.Meta(max_length=1 << 30)]]
     micros: list[Microseconds]
@@ -62,7 +62,7 @@ class LinesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class SplitForm:
-    """Form of a source's splits."""
+    """Form of a source's splits. ``where``: name of the source for messages."""
 
     where: str
     spec: type[msgspec.Struct]

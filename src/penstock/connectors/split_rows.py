@@ -1,4 +1,4 @@
-"""Base class of readers whose splits give random access to rows by number."""
+"""Base class of readers that can access the rows of a split by number."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.operators.batches import first_rows
 
 
 class SplitRowsReader(SourceReader):
-    """Reader of one split after the other. A position is the number of rows read from the split.
+    """Reader that reads one split after the other. A position is the number of rows read from the split.
 
     Args:
-        form: the form of its splits.
+        form: form of the splits.
     """
 
     def __init__(self, form: SplitForm) -> None:

@@ -1,4 +1,4 @@
-"""Start positions of sources whose first input was read elsewhere: by Spark's engine, or to build initial state."""
+"""Start positions of sources whose first input was already read: by Spark's engine, or to build initial state."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from penstock.errors import ConfigError
 from penstock.model.splits import Discovery
 
 ReadUpTo = Sequence[str] | Mapping[str, Any]
-"""Input that was read: paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the
-next offset of a Python data source."""
+"""Input that was read.
+
+Paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the next offset of a Python data
+source.
+"""
 
 
 def start_after(source: Source, read: ReadUpTo, parallelism: int) -> Discovery:
     """Return the state and the splits of a new query whose source starts after the input in ``read``.
 
-    Nothing but the names of files is looked up.
+    Of the external system, only the names and modification times of files are read.
 
     Raises:
-        ConfigError: ``read`` is no position of this kind of source, or names a file that does not exist or that the
+        ConfigError: ``read`` is not a position of this kind of source, or has a file that does not exist or that the
             source does not list.
     """
     is_files = not isinstance(read, str | Mapping)
@@ -47,11 +50,11 @@ def start_after(source: Source, read: ReadUpTo, parallelism: int) -> Discovery:
 
 
 def start_after_files(source: FileSource | SparkFilesSource, files: Mapping[str, int]) -> Discovery:
-    """Return the start after these files, see ``start_after``.
+    """Return the state and the splits of a new query whose source starts after these files.
 
     Args:
         source: a source of files.
-        files: modification time in milliseconds by path. The files need not exist any more.
+        files: modification time in milliseconds by path. The files may have been removed.
     """
     state = source.file_discovery.state_after_reading(files)
     return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
@@ -71,12 +74,12 @@ def kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
 
 
 def path_of(text: str) -> str:
-    """Return the path of a file that is given as a path or, as Spark does it, as a percent-encoded ``file:`` URL."""
+    """Return the path of a file that is given as a path or, as in Spark, as a percent-encoded ``file:`` URL."""
     return local_path(unquote(text)) if text.startswith("file:") else local_path(text)
 
 
 def _modified(source: FileSource | SparkFilesSource, paths: Sequence[str]) -> dict[str, int]:
-    """Return the modification times by path, in milliseconds as Spark has them."""
+    """Return the modification times by path, in milliseconds as in Spark."""
     try:
         found = {path: os.stat(path).st_mtime_ns // 1_000_000 for path in paths}
     except OSError as error:

@@ -1,8 +1,7 @@
 """Bundles of small files: files are collected, merged and published so that each row is visible exactly once.
 
-A bundle is a directory below ``bundles``. The end of its name is its state. Its files are in the subdirectories in
-which
-their rows will be visible::
+A bundle is a directory below ``bundles``. Its name ends with its state. Its subdirectories are those in which the rows
+will be visible::
 
     <name>.open/day=1/part-...      files are moved in, each by a rename
     <name>.sealed/day=1/part-...    all files are in. They are merged to a file next to them, which is renamed to its
@@ -11,11 +10,11 @@ their rows will be visible::
     <name>.done/...                 the rows are visible, the remaining files are removed
 
 Each change of state is one rename of the directory, and a file is in one directory at a time. So after a crash the
-state tells what is left to do. If a driver that has lost the output works on the same bundle as its successor, one of
-them is ahead and the next rename of the other fails. The other can neither add to a sealed bundle nor publish from one
-that is published or split, because the merged file is inside the bundle until it is published.
+state determines the remaining steps. A driver that has lost the output may work on the same bundle as its successor.
+Then one of them is ahead, and the next rename of the other one fails. That driver can neither add files to a sealed
+bundle nor publish from a published or split bundle, because the merged file is inside the bundle until it is published.
 
-Each name is made durable before the next step, so a power failure also leaves one of these states.
+Each rename is made durable before the next step, so a power failure also leaves one of these states.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MERGED = ".merged-"
 
 
 class State(Enum):
-    """State of a bundle. The latest state comes first, because ``Bundles.state`` tests them in this order."""
+    """State of a bundle. The last state comes first, because ``Bundles.state`` tests the states in this order."""
 
     DONE = "done"
     SPLIT = "split"
@@ -47,8 +46,9 @@ class State(Enum):
 class Bundles:
     """Bundles of one output directory. Not thread-safe.
 
-    The name of a bundle ends with the fingerprint of its files' format. All methods raise ``OSError``
-    (``FileNotFoundError`` also if another driver was faster) or ``pa.ArrowException``, and may then be called again.
+    The name of a bundle ends with the fingerprint of its files' format. All methods raise ``OSError`` or
+    ``pa.ArrowException``, and may then be called again. ``FileNotFoundError`` is also raised if another driver was
+    faster.
     """
 
     def __init__(self, root: Path, file_format: FileFormat, private: str = HOME) -> None:
@@ -58,7 +58,7 @@ class Bundles:
         self._home = self._private / "bundles"
 
     def state(self, name: str) -> State | None:
-        """Return the state of a bundle; None if it does not exist (any more)."""
+        """Return the state of a bundle; None if it does not exist."""
         return next((state for state in State if self._path(name, state).exists()), None)
 
     def names(self) -> list[str]:
@@ -78,8 +78,8 @@ class Bundles:
         """Move files into a bundle, which may have files already.
 
         Args:
-            moves: for each file its final path, relative to the output directory. All are in one directory. Files that
-                do not exist are ignored.
+            moves: final path of each file, relative to the output directory. All final paths are in one directory.
+                Files that do not exist are ignored.
         """
         home = self._path(name, State.OPEN)
         for source, target in moves.items():
@@ -123,13 +123,13 @@ class Bundles:
         while (state := self.state(name)) is not None:
             if state is not State.DONE:
                 self._set_state(name, state, State.DONE)
-            shutil.rmtree(self._path(name, State.DONE), ignore_errors=True)  # another driver may remove it, too
+            shutil.rmtree(self._path(name, State.DONE), ignore_errors=True)  # another driver may also remove it
 
     def split(self, name: str, final: str, unwanted: Callable[[str], bool]) -> None:
         """Finish a bundle without merging its files.
 
         Args:
-            final: as for ``finish``; if it is visible, it has all the rows.
+            final: as for ``finish``. If this file is visible, it has all rows of the bundle.
             unwanted: returns True for the names of files to remove instead of publishing them.
         """
         while (state := self.state(name)) is not None:

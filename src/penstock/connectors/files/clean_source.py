@@ -20,12 +20,14 @@ from penstock.snapshots.store.local_files import folder_of
 log = get_logger(__name__)
 
 _LEAST_DEPTH = 3
-"""Minimum depth of an archive directory, as in Spark: /a/b/c. In a higher one an archived file could match a source's
-pattern."""
+"""Minimum depth of an archive directory, as in Spark: /a/b/c.
+
+In a less deep directory an archived file could match a source's pattern.
+"""
 
 
 class UncleanedFile(NamedTuple):
-    """Entry of a state for a file that has to be cleaned."""
+    """Entry of a state for a file that must still be cleaned."""
 
     path: str
     size: Count
@@ -33,17 +35,18 @@ class UncleanedFile(NamedTuple):
 
 
 class SourceCleaner:
-    """Cleaner of input files: deletes or archives them. A file may be cleaned twice, or be gone.
+    """Cleaner of input files: deletes or archives them.
 
-    A failure is logged and the file stays, as in Spark: input that is not cleaned does no harm. Uncleaned files are
-    part of the discovery state, so that the next driver cleans them after a crash. A file is touched only if it still
-    has the size and modification time that were read, and only if the source's path lists it, because a stored state
-    may be forged. No link below ``root`` is followed: it may have replaced a listed directory.
+    A file that is already cleaned, or missing, is no error. Any other failure is logged and the file stays, as in
+    Spark: input that is not cleaned does no harm. Uncleaned files are part of the discovery state, so that the next
+    driver cleans them after a crash. A file is touched only if its size and modification time are still those that were
+    listed, and only if the source's path lists it, because a stored state may be forged. No link below ``root`` is
+    followed: a link may have replaced a listed directory.
 
     Args:
         root: the directory that the source's path names, up to its first wildcard.
         admits: returns True if the source's path and options list a path.
-        archive: directory to which files are moved, with their whole path; None: files are deleted.
+        archive: directory to which files are moved. A file keeps its whole path below it. None: files are deleted.
     """
 
     def __init__(self, root: str, admits: Callable[[str], bool], archive: str | None) -> None:
@@ -53,13 +56,13 @@ class SourceCleaner:
         self._cleaned: set[tuple[str, int]] = set()
 
     def updated(self, before: Sequence[UncleanedFile], discovered: Sequence[FoundFile]) -> list[UncleanedFile]:
-        """Return the list for the next state: ``before`` without the files cleaned since, and the discovered files."""
+        """Return the list for the next state: ``before`` without cleaned files, followed by the discovered files."""
         kept = [file for file in before if (file.path, file.modified_ns) not in self._cleaned]
         self._cleaned.clear()
         return kept + [UncleanedFile(file.path, file.size, file.modified_ns) for file in discovered]
 
     def clean(self, uncleaned: Sequence[UncleanedFile]) -> None:
-        """Clean these files, which are read completely. Never raises OSError."""
+        """Clean these files. They must be read completely. Never raises OSError."""
         for path, size, modified_ns in uncleaned:
             if (path, modified_ns) in self._cleaned:
                 continue
@@ -99,10 +102,10 @@ class SourceCleaner:
 
 
 def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]) -> SourceCleaner | None:
-    """Read the options of ``cleanSource``.
+    """Parse the option ``cleanSource`` and its archive directory. Return None if cleaning is off.
 
     Args:
-        path: the source's path, with wildcards.
+        path: the source's path, which may have wildcards.
         admits: returns True if the source lists a path.
 
     Raises:
@@ -136,7 +139,10 @@ def _root_of(path: str) -> str:
 
 
 def archive_matches_source(directory: str, pattern: str) -> bool:
-    """Check as Spark does: both paths, cut to the shorter one's depth, match part by part."""
+    """Return True if archived files may match the source's pattern.
+
+    As in Spark, both paths are cut to the depth of the shorter one and compared part by part.
+    """
     pairs = zip(_parts(directory), _parts(pattern), strict=False)
     return all(re.match(glob_regex(source_part), part) for part, source_part in pairs)
 

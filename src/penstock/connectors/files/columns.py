@@ -28,16 +28,16 @@ _URI_SAFE = "/-_.~!$&'()*+,;=:@"
 
 @dataclass(frozen=True)
 class FileColumns:
-    """Columns of a file source, which completes the rows of a file by partition columns and ``_metadata``.
+    """Columns of a file source. Adds partition columns and ``_metadata`` to the rows of a file.
 
     Args:
         schema: schema of the source.
-        partitions: its columns that are read from directory names. If there are none, the directories of a file may
-            still have names of ``declared`` columns; these columns are then read from the directories of this file.
+        partitions: columns that are read from directory names. If there are none, the directories of a file may still
+            have names of ``declared`` columns; these columns are then read from the directories of this file.
         time_zone: time zone of timestamps in directory names.
         with_metadata: add ``_metadata``; otherwise it is a column of the file.
         declared: all columns of the DataFrame's schema; ``schema`` may have fewer. None: those of ``schema``.
-        case_sensitive: compare names of columns and directories with their case.
+        case_sensitive: compare names of columns and directories case-sensitively.
     """
 
     schema: pa.Schema
@@ -55,7 +55,9 @@ class FileColumns:
                 raise ConfigError(f"column {METADATA_COLUMN}: known fields are {', '.join(_METADATA_FIELDS)}")
 
     def partition_of(self, path: str, root: str) -> dict[str, str | None]:
-        """Return name -> value, as texts, for the directories ``name=value`` between ``root`` and the file.
+        """Return the partition values of a file, as texts by column name.
+
+        They are those of the directories ``name=value`` between ``root`` and the file.
 
         Raises:
             UnfitFile: the directories are not the query's partition columns in their order.
@@ -74,7 +76,11 @@ class FileColumns:
         return dict(zip(partitions, values.values(), strict=True))
 
     def _columns_of(self, path: str, directories: Iterable[str]) -> list[str]:
-        """Return the declared columns for names of directories that appeared after the query was created."""
+        """Return the declared columns for partition directories that appeared after the query was created.
+
+        Raises:
+            UnfitFile: a directory has the name of no declared column.
+        """
         declared = {self._key(name): name for name in (self.schema.names if self.declared is None else self.declared)}
         for name in directories:
             if self._key(name) not in declared:
@@ -90,12 +96,12 @@ class FileColumns:
         return name if self.case_sensitive else name.lower()
 
     def read_from(self, partitions: Sequence[str]) -> FileColumns:
-        """Return the same columns for files in directories with these names."""
+        """Return these columns for files whose directories have the names ``partitions``."""
         return replace(self, partitions=tuple(partitions))
 
     @property
     def file_schema(self) -> pa.Schema:
-        """The columns that are read from files."""
+        """Schema of the columns that are read from files."""
         return pa.schema([field for field in self.schema if not self._is_added(field)])
 
     def _is_added(self, field: pa.Field) -> bool:

@@ -1,6 +1,6 @@
 """Discovery of input files: lists directories and returns each new file once, in order, within the user's limits.
 
-It does not depend on the format of the files.
+Discovery does not depend on the format of the files.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ MAX_LISTING_PAUSE_S = 2.0
 """Longest pause between two listings."""
 
 _UNCLEANED = "uncleaned"
-"""Key in a state: the files that have to be cleaned."""
+"""Key in a state of the files that must still be cleaned."""
 MAX_DISCOVERED_FILES = 256
-"""Limit for the files of one discovery if the user sets none: unread files are stored in every snapshot."""
+"""Limit for the files of one discovery if the user sets none. Every snapshot stores the discovered unread files."""
 
 
 class FileDiscovery:
     """Driver side of a source of files, with methods like those of ``Source``.
 
-    A split is a file. Its ``spec`` has the path, size and modification time. If there are partition columns, it also
+    Each split is a file. Its ``spec`` has the path, size and modification time. If there are partition columns, it also
     has their values, from the names of the directories below ``root``.
 
     Args:
         path: a file, a directory or a pattern with wildcards.
-        texts: the options, of which those about listing are read.
-        columns: the columns, whose partition values come from directories.
+        texts: the options. Only those about listing and cleaning are read.
+        columns: the columns of the source, including partition columns.
 
     Raises:
-        ConfigError: an option of listing that is not supported.
+        ConfigError: an option about listing or cleaning is not supported.
     """
 
     def __init__(self, path: str, texts: OptionTexts, columns: FileColumns) -> None:
         self.path = local_path(path)
         self._options = parse_listing_options(texts)
         base = texts.optional("basePath")
-        # Root of the partition directories. Spark uses the option for a pattern only.
+        # Root of the partition directories. Spark uses the option only if the path is a pattern.
         self._base = local_path(base) if base and is_glob(self.path) else ""
         self._listing = Listing(self.path, self._options)
         self.paths = ListedPaths(self.path, self._options)
@@ -64,7 +64,7 @@ class FileDiscovery:
         self._progress = _DiscoveryProgress()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the progress of discovery: readers do not need it."""
+        """Return the state without the progress of discovery, which readers do not need."""
         return self.__dict__ | {"_progress": _DiscoveryProgress()}
 
     def discover(self, state: Plain) -> Discovery:
@@ -77,7 +77,7 @@ class FileDiscovery:
         splits = [self._split(file) for file in chosen]
         more = bool(progress.unread)
         if self._options.latest_first and more:
-            progress.unread.clear()  # files that arrive in the meantime come first
+            progress.unread.clear()  # list again before the next discovery: newer files come first
         progress.seen = progress.seen.with_files([self._key(file.path) for file in chosen], chosen)
         if self._options.max_age_ms is not None and not (more and self._unbounded):
             progress.seen = progress.seen.without_old(self._options.max_age_ms)
@@ -87,7 +87,7 @@ class FileDiscovery:
         return Discovery(splits, progress.state, finished=progress.frozen is not None and not more)
 
     def state_after_reading(self, files: Mapping[str, int]) -> Plain:
-        """Return the state after the discovery of these files: modification time in milliseconds by path."""
+        """Return the state after the discovery of these files. ``files``: modification time in milliseconds by path."""
         found = [FoundFile(modified_ms, path, 0, 0) for path, modified_ms in files.items()]
         seen = SeenFiles().with_files([self._key(path) for path in files], found)
         if self._options.max_age_ms is not None:
@@ -103,14 +103,14 @@ class FileDiscovery:
         return [self._split(file) for file in sorted(found_files([(path, roots[path]) for path in paths]))]
 
     def not_listed(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that exist but are no files of this source. Raises DataError as ``discover`` does."""
+        """Return the existing paths that this source does not list. Raise DataError as ``discover`` does."""
         listed = {path for path, _ in self._listing.names()}
         return [path for path in paths if path not in listed and os.path.exists(path)]
 
     def discovered_files(self, state: Plain) -> list[FoundFile]:
         """Return the existing files that a source with this state does not discover again, in reading order.
 
-        Raises DataError as ``discover`` does.
+        Raise DataError as ``discover`` does.
         """
         seen = SeenFiles() if state is None else SeenFiles.restored(cast("dict[str, Any]", state))
         files = sorted(found_files(list(dict.fromkeys(self._listing.names()))))
@@ -122,7 +122,7 @@ class FileDiscovery:
 
     def freeze(self) -> None:
         self._progress.frozen = list(self._listing.names())
-        self._progress.unread.clear()  # files that arrived between its listing and this one may be missing in it
+        self._progress.unread.clear()  # it may lack files that arrived between its listing and this one
 
     def committed(self, state: Plain) -> None:
         if self._cleaner is not None and state is not None:
@@ -180,7 +180,7 @@ class FileDiscovery:
 
 
 def uncleaned_files(state: Mapping[str, Any]) -> list[UncleanedFile]:
-    """Return the files of a state that have to be cleaned.
+    """Return the files in a state that must still be cleaned.
 
     Raises:
         CorruptSnapshot: the value in the state is not a list of files.
@@ -192,7 +192,7 @@ def uncleaned_files(state: Mapping[str, Any]) -> list[UncleanedFile]:
 
 
 def without_uncleaned(state: Plain) -> Plain:
-    """Return the state without the files that have to be cleaned."""
+    """Return the state without the files that must still be cleaned."""
     content = cast("dict[str, Plain] | None", state)
     return None if content is None else {name: value for name, value in content.items() if name != _UNCLEANED}
 
@@ -201,12 +201,12 @@ class _DiscoveryProgress:
     """Progress of discovery. It can be restored from the state and the directory.
 
     Attributes:
-        state: the state that was returned last. If ``discover`` gets another state, it restores that one.
+        state: the state that was returned last. If ``discover`` gets another state, it restores the progress from it.
         seen: the discovered files.
-        uncleaned: discovered files that have to be cleaned.
+        uncleaned: discovered files that must still be cleaned.
         unread: listed new files that are not discovered yet, in order.
         known: paths that were found in ``seen``, so that the next listing need not hash them.
-        frozen: paths and roots of the files that existed at the freeze; None: not frozen.
+        frozen: paths and roots of the files that existed at the freeze; None if the source is not frozen.
     """
 
     def __init__(self) -> None:
@@ -216,9 +216,10 @@ class _DiscoveryProgress:
 
     @contextmanager
     def paced(self) -> Iterator[None]:
-        """Delay a listing, so that listing takes at most a quarter of the driver's time.
+        """Delay a listing if the last one ended recently.
 
-        A large directory then costs latency instead of load.
+        The pause after a listing is three times its duration, at most ``MAX_LISTING_PAUSE_S``. So a large directory
+        increases the latency rather than the load.
         """
         time.sleep(max(0.0, self._next_listing_s - time.monotonic()))
         begin_s = time.monotonic()

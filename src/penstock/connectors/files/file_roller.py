@@ -1,4 +1,4 @@
-"""File roller: keeps committed small files back until they are merged to a larger one (option ``rollInterval``).
+"""File roller: keeps back committed small files until they are merged to a larger one (option ``rollInterval``).
 
 ::
 
@@ -6,16 +6,16 @@
     kept-epochs/e0000000012              mark: every epoch up to 12 is kept (or visible)
 
 *Keep*: a rename moves each staged file to ``kept``, under its final name. When all files of an epoch are there and
-durable, the epoch is marked. If a commit is repeated after a crash and the mark exists, there is nothing to do; without
-the mark the files that are still staged are moved. Nothing else touches files of unmarked epochs, so the files of an
-epoch are never gone before it is marked.
+durable, the epoch is marked. A commit may be repeated after a crash. If the mark exists, the repeated commit does
+nothing; otherwise it moves the files that are still staged. Nothing else moves files of unmarked epochs, so no file of
+an epoch leaves ``kept`` before the epoch is marked.
 
 *Roll*: files of one directory that are old enough, or large enough together, are collected in a bundle and become
-visible as one file (``bundles``). A single file is renamed. The bundle alone records which files belong to a roll, and
-a file can be moved into a bundle only once. So two rolls, even of different drivers, never share a row.
+visible as one file (``bundles``). A single file is renamed. Only the bundle records which files belong to a roll, and a
+file can be moved into a bundle only once. So two rolls, even of different drivers, never share a row.
 
-A driver that starts finishes the bundles that it finds, and keeps the files of marked epochs back; their age is the
-time since they were written. Marks only rise: a late mark of an outdated driver has no effect.
+A starting driver finishes the bundles that it finds, and continues to keep back the files of marked epochs. Their age
+is the time since they were written. Only the highest mark counts: a late mark of an outdated driver has no effect.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _KeptGroup:
     """Kept files of one directory and format that may be rolled.
 
     Attributes:
-        sizes: size in bytes by name.
-        since_s: time since which the oldest one is kept.
+        sizes: size of each file in bytes, by name.
+        since_s: time from which the oldest file has been kept, in seconds since 1970.
     """
 
     sizes: dict[str, int] = field(default_factory=dict)
@@ -57,14 +57,14 @@ class _KeptGroup:
 
 
 class FileRoller:
-    """Roller of the files of one output directory. Not thread-safe; errors as of ``Bundles``.
+    """Roller of the files of one output directory. Not thread-safe. Raises the same errors as ``Bundles``.
 
     Args:
         root: the output directory.
         bundles: bundles of the same directory.
         fingerprint: fingerprint of a format; only files of this format are merged.
-        interval_s: how long a file may be kept back.
-        target_bytes: files that have this size together are rolled at once.
+        interval_s: longest time for which a file is kept back, in seconds.
+        target_bytes: files are rolled immediately when their sizes add up to this.
         clock: returns the wall-clock time in seconds.
         private: directory of the kept files, relative to ``root``.
     """
@@ -105,7 +105,10 @@ class FileRoller:
                 )
 
     def kept_epoch(self) -> int:
-        """Return the epoch up to which all are kept or visible. Reads the marks: another driver may have added one."""
+        """Return the highest marked epoch: all epochs up to it are kept or visible.
+
+        The marks are read at each call, because another driver may have added one.
+        """
         if not self._marks.exists():
             return 0
         return max((int(path.name[1:]) for path in self._marks.iterdir() if is_mark(path.name)), default=0)
@@ -115,7 +118,7 @@ class FileRoller:
         return self._kept / fingerprint / file.final
 
     def keep(self, fingerprint: str, file: StagedFile) -> bool:
-        """Move a staged file to the kept ones, unless it is there. Return False if it does not exist at all."""
+        """Move a staged file to the kept files, if it is still staged. Return False if it is in neither directory."""
         staged, kept = self._root / file.staged, self.path(fingerprint, file)
         if staged.exists():
             make_folders(kept.parent, self._private)
@@ -126,11 +129,11 @@ class FileRoller:
         return True
 
     def begin_epoch(self) -> None:
-        """Begin an epoch, or begin it again: no file of it is kept yet."""
+        """Begin an epoch, or its repetition: forget the files that ``keep`` has moved since the last mark."""
         self._unmarked.clear()
 
     def mark(self, epoch: int) -> None:
-        """Mark the epoch durably: all of its files to keep are kept, so they may be rolled from now on."""
+        """Mark the epoch durably. All of its small files must be kept; they may be rolled from now on."""
         if not self._unmarked:
             return
         for directory in sorted({self.path(fingerprint, file).parent for fingerprint, file in self._unmarked}):
@@ -153,7 +156,7 @@ class FileRoller:
         return max(0.0, min(group.since_s for group in self._groups.values()) + self._interval_s - self._clock())
 
     def publish(self, everything: bool = False) -> None:
-        """Finish the rolls that were begun, and roll the files that are due, or all kept files if ``everything``."""
+        """Finish the rolls that were begun. Then roll the files that are due, or all kept files if ``everything``."""
         for name in self._bundles.names():
             if name.startswith(_ROLL):
                 self._finish(name)

@@ -1,4 +1,4 @@
-"""File formats of the file sink: write rows to a file, and merge several files."""
+"""File formats of the file sink. A format writes rows to a file, and merges several files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import NotSupported
 
 LINES_AT_ONCE = 1 << 14
-"""Number of rows that are converted to text at a time: text may be many times as large as the values."""
+"""Number of rows that are converted to text at a time. The limit saves memory: texts may be far larger than values."""
 _COPY_BYTES = 1 << 20
 _GZIP_LEVEL = 6  # zlib's and so Hadoop's default; Python's own is 9
 CODECS = {"none": "", "uncompressed": "", "gzip": ".gz", "bzip2": ".bz2"}
-"""Compressions of text files and what they add to the name."""
+"""Compressions of text files, with the suffix that each adds to the file name."""
 
 
 class FileWriter(ABC):
@@ -32,11 +32,11 @@ class FileWriter(ABC):
 
     @abstractmethod
     def write(self, table: pa.Table) -> None:
-        """Write rows of the format's schema, at least one."""
+        """Write one or more rows of the format's schema."""
 
     @abstractmethod
     def close(self) -> None:
-        """Complete the file; called once. Not durable until it is synced."""
+        """Complete the file. Called once. The caller must sync the file to make it durable."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FileFormat(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name in ``format(...)``."""
+        """Name of the format in ``format(...)``."""
 
     @property
     def group_rows(self) -> int:
@@ -62,7 +62,7 @@ class FileFormat(ABC):
     @property
     @abstractmethod
     def suffix(self) -> str:
-        """The end of the names of its files, for example ``.snappy.parquet``."""
+        """Suffix of file names, for example ``.snappy.parquet``."""
 
     @abstractmethod
     def create(self, path: Path) -> FileWriter:
@@ -70,13 +70,13 @@ class FileFormat(ABC):
 
     @abstractmethod
     def merge(self, sources: Sequence[Path], target: Path) -> None:
-        """Write the rows of ``sources``, files of this very format, in order to the new file ``target``."""
+        """Write the rows of ``sources`` in order to the new file ``target``. All sources have this format."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that decides the layout of files. Only files of equal fingerprints are merged.
+        """Digest of everything that determines the layout of files. Only files with equal fingerprints are merged.
 
-        It is stored: renaming a class or field of a format changes it.
+        Fingerprints are stored. Renaming a class or field of a format changes its fingerprint.
         """
         columns = [f"{field.name} {field.type}" for field in self.schema]  # ``repr`` of an Arrow schema cuts long names
         return hashlib.sha256(f"{self!r}{columns}".encode()).hexdigest()[:8]
@@ -103,7 +103,7 @@ class LineFormat(FileFormat):
 
     @abstractmethod
     def encoder(self) -> Callable[[pa.RecordBatch], pa.Array]:
-        """A function from rows to one text per row, without the line's end. Where it drops rows it gives fewer."""
+        """Return a function that converts rows to texts without line ends, one per row. It may drop rows."""
 
     def open(self, path: Path, mode: str) -> BinaryIO:
         if self.codec == "gzip":
@@ -141,7 +141,7 @@ class _LineWriter(FileWriter):
 
 
 def lines(texts: pa.Array) -> memoryview:
-    """The bytes of texts without nulls, each with its line's end."""
+    """Return the bytes of the texts, which have no nulls, with a newline after each."""
     ended = pa.compute.binary_join_element_wise(texts, "", "\n")
     _, offsets, data = ended.buffers()
     if data is None:
@@ -151,7 +151,7 @@ def lines(texts: pa.Array) -> memoryview:
 
 
 def codec_option(options: OptionTexts) -> str:
-    """The option ``compression``, of a text format."""
+    """Parse the option ``compression`` of a text format."""
     codec = options.text("compression", "none").strip().lower()
     if codec not in CODECS:
         raise options.bad("compression", codec, f"choose {', '.join(CODECS)}")
@@ -159,7 +159,7 @@ def codec_option(options: OptionTexts) -> str:
 
 
 def refuse_types(format_name: str, schema: pa.Schema, refused: Callable[[pa.DataType], bool]) -> None:
-    """Raises NotSupported for a column that is, or holds, a type that the format cannot hold."""
+    """Raise NotSupported if the type of a column, or a type nested in it, cannot be written in the format."""
 
     def check(name: str, kind: pa.DataType) -> None:
         if pa.types.is_null(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or refused(kind):

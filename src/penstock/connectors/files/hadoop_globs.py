@@ -7,7 +7,7 @@ import re
 
 _WILDCARD = re.compile(r"[*?\[{]")
 _ESCAPED = 0xF0000
-"""Added to the code of an escaped character: it is then in a private plane, so it is neither wildcard nor brace."""
+"""Offset that moves the code of an escaped character to a private plane, so that it is neither wildcard nor brace."""
 
 
 def is_glob(path: str) -> bool:
@@ -15,7 +15,7 @@ def is_glob(path: str) -> bool:
 
 
 def matching_paths(pattern: str) -> list[str]:
-    """Return the existing paths, sorted. A wildcard also matches a leading dot."""
+    """Return the existing paths that match, sorted. A wildcard also matches a leading dot."""
     return sorted({match for plain in plain_globs(pattern) for match in glob.glob(plain, include_hidden=True)})
 
 

@@ -1,7 +1,7 @@
-"""Check of the paths in a snapshot, which may be forged, against the paths that a source lists.
+"""Check of the paths in a snapshot against the paths that a source lists, because a snapshot may be forged.
 
 ``Listing`` finds files. ``ListedPaths`` decides by the text of a path if this source's listing can have found it. Only
-such a file is read, deleted or archived.
+files with such paths are read, deleted or archived.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from penstock.connectors.files.listing import (
 )
 
 MAX_PATH = 4096
-"""Longest name, in characters, as in the operating system: the user's pattern may backtrack over a forged name."""
+"""Longest path in characters, as in the operating system.
+
+It bounds the time for matching, because the user's pattern may backtrack over a forged path.
+"""
 
 
 @dataclass(frozen=True)
 class ListedPaths:
-    """Paths that a source's pattern lists.
+    """Paths that a source lists.
 
     Args:
-        path: a plain path, or a pattern with wildcards; absolute.
-        options: how files are found.
+        path: an absolute path, or an absolute pattern with wildcards.
+        options: options of listing.
     """
 
     path: str

@@ -2,11 +2,11 @@
 
 Names are hidden if they start with ``.`` or end in ``._COPYING_``, or if they start with ``_`` and have no ``=``. A
 wildcard may match a hidden directory: files below it are then visible, unless it is called ``_spark_metadata``. If
-Spark's file sink wrote to a path without wildcards, its log there (``_spark_metadata``) alone decides which files
-exist, as for Spark's readers.
+Spark's file sink wrote to a path without wildcards, only the files in its log there (``_spark_metadata``) exist, as for
+Spark's readers.
 
-A listing keeps nothing for the next one. Like Spark, every discovery lists the directory again, because the
-modification time of a directory means nothing on file systems such as a mounted object store.
+Listings cache nothing. Like Spark, every discovery lists the directory again, because on some file systems, such as a
+mounted object store, the modification time of a directory is not meaningful.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _DISALLOWED = ("modifiedBefore", "modifiedAfter")
 
 @dataclass(frozen=True, order=True)
 class FoundFile:
-    """File that a listing found. Ordered as files are read: by modification time (Spark's milliseconds), then path.
+    """File that a listing found. Files are ordered as they are read: by modification time in milliseconds, then path.
 
     Attributes:
-        root: the source's path, or the match of its pattern, below which the file is.
+        root: the source's path, or the match of its pattern, that contains the file.
     """
 
     modified_ms: int
@@ -53,9 +53,9 @@ class ListingOptions:
         max_bytes: limit for the bytes of one discovery, which the first file alone may exceed; None: no limit.
         latest_first: discover the newest files first.
         name_only: files with the same name are the same file, in any directory.
-        max_age_ms: ignore and forget files that are older than the newest by more than this; None: never.
-        name_pattern: ``pathGlobFilter`` as a regular expression, or None.
-        recursive: list all subdirectories. Their names then are no partition values.
+        max_age_ms: ignore and forget files that are older than the newest file by more than this; None: never.
+        name_pattern: ``pathGlobFilter`` as a regular expression; None: all names match.
+        recursive: list all subdirectories. Their names are then not used as partition values.
     """
 
     max_files: int | None
@@ -82,7 +82,7 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
     match = _AGE.match(age.lower())
     if match is None:
         raise options.bad("maxFileAge", age, "write for example 7d or 12h")
-    # Spark ignores the age if old files may still have to be read after newer ones.
+    # Spark ignores the age if older files may be read after newer ones.
     ages = latest_first and (max_files is not None or max_bytes is not None)
     pattern = options.optional("pathGlobFilter")
     options.without_effect("maxCachedFiles", "discardCachedInputRatio")
@@ -99,7 +99,7 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
 
 @dataclass(frozen=True)
 class Listing:
-    """Listing of a path and of the directories below it with names of partitions, ``name=value``.
+    """Listing of a path and of the partition directories (``name=value``) below it; of all directories if recursive.
 
     Args:
         path: a plain path, or a pattern with wildcards.
@@ -128,7 +128,7 @@ class Listing:
                 raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
 
     def from_spark_sink(self) -> bool:
-        """True if Spark's file sink wrote to the path."""
+        """Return True if Spark's file sink wrote to the path."""
         return spark_sink_log(self.path) is not None
 
     def _roots(self) -> list[str]:
@@ -178,7 +178,7 @@ def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:
         try:
             status = os.stat(path)
         except FileNotFoundError:
-            continue  # it was removed after the listing, so it is not found
+            continue  # it was removed after the listing
         found.append(FoundFile(status.st_mtime_ns // 1_000_000, path, status.st_size, status.st_mtime_ns, root))
     return found
 
@@ -188,7 +188,7 @@ def is_hidden(name: str) -> bool:
 
 
 def spark_sink_log(path: str) -> Path | None:
-    """Return the log of Spark's file sink at a path; None if there is none, or for wildcards, as in Spark."""
+    """Return the log of Spark's file sink at a path; None if there is none or, as in Spark, if it has wildcards."""
     log = Path(path, SPARK_METADATA)
     return log if not is_glob(path) and log.is_dir() else None
 

@@ -10,10 +10,10 @@ Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def map_leaves(array: pa.Array, kind: pa.DataType, convert: Convert) -> pa.Array:
-    """Return the array with ``convert(leaf, kind of the leaf)`` in place of each leaf; the same array if none changes.
+    """Replace each leaf by ``convert(leaf, kind of the leaf)``. Return the same array if no leaf changes.
 
     Args:
-        kind: a type with the shape of the array's own, in which structs may have more fields.
+        kind: type with the same nesting as the array's type. Its structs may have additional fields.
     """
     types, found = pa.types, array.type
     if types.is_struct(found):
@@ -57,15 +57,15 @@ def nullable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def nullable_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns with ``nullable_type``."""
+    """Return the schema with the ``nullable_type`` of each column. The columns are nullable, too."""
     return pa.schema([pa.field(field.name, nullable_type(field.type)) for field in schema])
 
 
 def nullable_table(table: pa.Table) -> pa.Table:
-    """Return the table by its ``nullable_schema``, without a copy.
+    """Return the table with its ``nullable_schema``, without a copy.
 
-    Spark's plans know a field that is never null in a struct that may be null. Where the struct is null, Arrow has a
-    null in the field, too, and neither converts nor writes such a column.
+    In Spark, a nullable struct may have a field that is not nullable. If the struct is null in a row, Arrow has a null
+    in the field, too, and then neither converts nor writes such a column.
     """
     schema = nullable_schema(table.schema)
     pairs = zip(table.columns, schema, strict=True)
@@ -81,8 +81,8 @@ def nullable_table(table: pa.Table) -> pa.Table:
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns of a schema, by position.
 
-    A column of the requested type stays as it is. Arrow's own cast would fail where a field that cannot be null is null
-    because its struct is null.
+    A column that already has the requested type is not changed. Arrow's own cast would fail if a field that is not
+    nullable is null because its struct is null.
     """
     pairs = zip(table.columns, schema, strict=True)
     columns = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
@@ -90,7 +90,7 @@ def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def nullable_offsets(array: pa.Array) -> pa.Array:
-    """Return the offsets into the children, with null for a list or map that is null."""
+    """Return the offsets of a list or map array, with null for each list or map that is null."""
     offsets = array.offsets.cast(pa.int32())
     if not array.null_count:
         return offsets

@@ -30,7 +30,7 @@ class Partitioning:
         columns: positions of the partition columns in the rows, in the order of the directories.
         names: names of these columns.
         data_columns: positions of the other columns, which are in the files.
-        time_zone: time zone of the session, in which timestamps are written.
+        time_zone: time zone of the session, for timestamps in directory names.
         ansi: write decimals as ANSI mode does.
     """
 
@@ -43,10 +43,11 @@ class Partitioning:
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield each directory (relative, with ``/``) and its rows without partition columns.
 
-        Rows of several directories are copied, so that the rows of one directory do not keep the others in memory.
+        If there are several directories, the rows are copied, so that the rows of one directory do not keep the others
+        in memory.
 
         Raises:
-            SinkError: a value cannot be in a directory's name.
+            SinkError: a value cannot be part of a directory name.
         """
         data = batch.select(list(self.data_columns))
         directories, codes = self._directories(batch)
@@ -59,7 +60,7 @@ class Partitioning:
             yield directory, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
 
     def _directories(self, batch: pa.RecordBatch) -> tuple[list[str], Vector]:
-        """Return the directories of a batch, in order of their values, and for each row the index of its directory."""
+        """Return the distinct directories of a batch, and for each row the index of its directory."""
         paths = [""]
         codes = np.zeros(batch.num_rows, np.int64)
         zone = Zone(self.time_zone)
@@ -82,8 +83,8 @@ def partitioning(
     """Create the partitioning for the columns of ``partitionBy``.
 
     Raises:
-        ConfigError: an unknown or repeated column.
-        NotSupported: the values of a column's type cannot be in the name of a directory.
+        ConfigError: a column is unknown or repeated.
+        NotSupported: values of a column's type cannot be part of a directory name.
     """
 
     def key(name: str) -> str:
@@ -110,7 +111,7 @@ def directory_name(column: str, text: str | None) -> str:
     """Return ``column=value``, escaped as ``ExternalCatalogUtils.getPartitionPathString`` escapes both.
 
     Raises:
-        SinkError: it is too long, or holds a NUL.
+        SinkError: the name is too long, or contains a NUL.
     """
     name = f"{column.translate(_ESCAPES)}={text.translate(_ESCAPES) if text else DEFAULT_PARTITION}"
     if len(name.encode()) > MAX_NAME_BYTES or "\0" in name:

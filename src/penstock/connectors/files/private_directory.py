@@ -5,8 +5,8 @@
     _penstock_private/_spark_metadata/...   all private files
     _penstock                               a plain file in place of the directory of earlier releases: it stops them
 
-A name that begins with ``_`` is not enough. Spark's readers skip such names in the directories that they list, but not
-in a path that a wildcard has matched: ``out/*/*`` finds ``out/_penstock/staged``. They always skip files below a
+A name that begins with ``_`` is not sufficient. Spark's readers skip such names in the directories that they list, but
+not in a path that a wildcard has matched: ``out/*/*`` finds ``out/_penstock/staged``. They always skip files below a
 directory ``_spark_metadata``, including files that Spark writes there for a table.
 """
 
@@ -28,7 +28,10 @@ _NOTICE = (
 
 
 def home_of(root: Path) -> str:
-    """Return the current private directory, relative to the output; an earlier release's until ``move_home``."""
+    """Return the private directory in use, relative to the output.
+
+    It may be the directory of earlier releases, until ``move_home`` is called.
+    """
     is_earlier = not (root / HOME).exists() and (root / EARLIER_HOME).is_dir()
     return EARLIER_HOME if is_earlier else HOME
 
@@ -44,10 +47,10 @@ def make_home(root: Path) -> str:
 
 
 def move_home(root: Path) -> None:
-    """Move the private files of earlier releases to the current directory, and stop them. Raise OSError on failure.
+    """Move the private files of earlier releases to the current directory. Raise OSError on failure.
 
-    One rename moves all files away from their drivers and slots. If their directory was created again after an
-    interrupted move, it is moved to another name: no log refers to it.
+    A single rename moves all files, which stops drivers and slots of earlier releases. If their directory was created
+    again after an interrupted move, it is moved to another name, to which no log refers.
     """
     earlier, home = root / EARLIER_HOME, root / HOME
     while not create_exclusively(earlier, _NOTICE) and earlier.is_dir():

@@ -1,7 +1,7 @@
 """Reader of a file source, which reads one file after the other.
 
-Opening a file with 5,000 columns or reading a line of 10 MB may take a second, so files are read on a thread of their
-own. ``poll`` waits at most 20 ms for a batch and then returns None, so that it does not block the subtask.
+Opening a file with 5,000 columns or reading a line of 10 MB may take a second, so files are read on a separate thread.
+``poll`` waits at most 20 ms for a batch and then returns None, so that it does not block the subtask.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 PORTION_S = 0.005
 
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
-"""Errors of libraries for a truncated file or one of another format."""
+"""Errors that libraries raise for a truncated file or for a file of another format."""
 
 
 def check_as_listed(path: str, split: Split) -> None:
     """Check that a file has not changed since it was listed.
 
     Raises:
-        FileNotFoundError: it no longer exists.
-        DataError: it changed, or its status cannot be read.
+        FileNotFoundError: the file no longer exists.
+        DataError: the file has changed, or its status cannot be read.
     """
     try:
         status = os.stat(path)
@@ -81,11 +81,11 @@ class FileReader(SourceReader):
 
     Args:
         format: takes a schema and returns the function that reads its columns.
-        columns: columns of the source, with those that come from paths.
+        columns: columns of the source, including those whose values come from paths.
         admits: returns True if a split may name a path. Splits come from a snapshot, which may be forged.
         skip_corrupt: log a file that cannot be read, and skip the rest of it.
         skip_missing: log and skip a file that no longer exists.
-        below: directory to which relative paths refer.
+        below: base directory of relative paths.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class FileReader(SourceReader):
         self._rows = cast("int", split.position.get("rows", 0))
         self._ready.clear()
         self._portions = iter(())
-        if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
+        if self._is_as_listed(split) and split.spec["size"]:  # Spark ignores empty files
             self._portions = _portions(self._read(self._path(split), self._rows))
 
     def _read_from(self, partitions: tuple[str, ...]) -> None:
-        """Set the partition columns of a file: directories with names of columns may have appeared."""
+        """Set the partition columns of a file. They may differ between files: new directories may have column names."""
         if partitions != tuple(self._columns.partitions):
             self._columns = self._columns.read_from(partitions)
             self._read = self._format(self._columns.file_schema)
@@ -169,8 +169,8 @@ class FileReader(SourceReader):
     def _gathered(self, max_rows: int) -> pa.RecordBatch | None:
         """Return at most ``max_rows`` rows of the current file, or None at its end.
 
-        Files are decoded in small batches, which are merged: the aggregation before an exchange reduces a larger batch
-        to fewer rows.
+        Files are decoded in small batches. They are merged, because the aggregation before an exchange is more
+        effective with large batches.
 
         Raises:
             CallRunning: no row is available yet.
@@ -197,7 +197,11 @@ class FileReader(SourceReader):
         return batches[0] if batches else None
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        """Return the next non-empty batch of the current file, or None at its end. Raises CallRunning."""
+        """Return the next non-empty batch of the current file, or None at its end.
+
+        Raises:
+            CallRunning: no batch is available yet.
+        """
         assert self._split is not None
         if self._ready:
             return self._ready.popleft()
@@ -214,7 +218,7 @@ class FileReader(SourceReader):
             raise
         except Exception as error:
             raise DataError(f"cannot read {self._path(self._split)}: {type(error).__name__}: {error}") from error
-        # If the file changed in the meantime, half of it may have been read before the change.
+        # If the file changed while it was read, its rows may be a mixture of the old and the new content.
         self._is_as_listed(self._split)
         return None
 
@@ -226,7 +230,11 @@ class FileReader(SourceReader):
         log.warning("skipped the rest of the corrupt file %s after %d rows: %s", path, self._rows, error)
 
     def _is_as_listed(self, split: Split) -> bool:
-        """Return False if the file is gone and ``ignoreMissingFiles`` is set. Raise DataError if it changed."""
+        """Return False if the file no longer exists and ``ignoreMissingFiles`` is set.
+
+        Raises:
+            DataError: the file has changed, or it no longer exists and the option is not set.
+        """
         path = self._path(split)
         try:
             check_as_listed(path, split)
@@ -253,10 +261,10 @@ class FileReader(SourceReader):
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield lists of batches that have rows. An error of reading is raised after the rows before it.
+    """Yield lists of non-empty batches. If reading fails, the rows before the error are yielded first.
 
-    Passing a batch to another thread costs as much as decoding thousands of rows, so a list has the batches that are
-    decoded within ``PORTION_S``.
+    Passing a batch to another thread costs as much as decoding thousands of rows. So a list has all batches that are
+    decoded within ``PORTION_S``, up to ``BATCH_BYTES``.
     """
     portion: list[pa.RecordBatch] = []
     began_s, size = time.perf_counter(), 0

@@ -1,9 +1,10 @@
-"""Set of the files that were discovered, stored so that the cost of a snapshot depends on the new files only.
+"""Set of the discovered files. It is stored in segments, so that the cost of a snapshot depends on the new files only.
 
-An entry has 128 bits of the hash of a file's name, and its modification time: 24 bytes for any name. The set is a list
-of sorted, immutable *segments*. The files of one discovery become a segment, and adjacent segments of similar size are
-merged. So there are at most log2(files) segments, and each entry is written at most that often. Snapshots store a
-segment once and refer to it (``snapshots/format/blobs.py``).
+An entry has a 128-bit hash of the file's name and the modification time: 24 bytes for any name. The set is a list of
+sorted, immutable *segments*. The files of one discovery become a segment. The last two segments are merged while the
+last one is at least as large as the one before it. If discoveries have similar sizes, there are about log2(files)
+segments, and each entry is written about that often. Snapshots store a segment once and refer to it
+(``snapshots/format/blobs.py``).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class _Segment:
     """Sorted part of the set.
 
     Attributes:
-        keys: hashes, ascending.
+        keys: hashes, in ascending order.
         modified_ms: modification time of each key's file.
-        content: the same as an Arrow stream.
+        content: keys and modification times as an Arrow stream.
     """
 
     keys: npt.NDArray[np.bytes_]
@@ -69,11 +70,11 @@ def _keys_of(names: Sequence[str]) -> npt.NDArray[np.bytes_]:
 class SeenFiles:
     """Immutable set of files. ``with_files`` returns a new set, which shares all segments but the newest ones.
 
-    Files that are much older than the newest are forgotten and ignored (Spark's ``maxFileAge``), which bounds the size
-    of the set.
+    Files that are much older than the newest file are ignored, and their entries are removed later (Spark's
+    ``maxFileAge``). This bounds the size of the set.
 
     Args:
-        segments: by size, largest first.
+        segments: segments by size, largest first.
         newest_ms: the largest modification time ever added.
         horizon_ms: files with an older modification time are ignored.
     """
@@ -85,7 +86,7 @@ class SeenFiles:
 
     @staticmethod
     def restored(state: Mapping[str, Any]) -> SeenFiles:
-        """Create the set from a state, which may also be a list of all paths, as the first release stored it."""
+        """Create the set from a state. The state may also list all paths, as in the first release."""
         if "seen" in state:
             seen = SeenFiles(horizon_ms=state["horizon_ms"])
             return seen._with_names(list(state["seen"]), list(state["seen"].values()))
@@ -100,7 +101,7 @@ class SeenFiles:
         return sum(map(len, self._segments))
 
     def contains(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return for each name True if it was added and not forgotten."""
+        """Return for each name True if the set has an entry for it."""
         found = np.zeros(len(names), np.bool_)
         open_at = np.arange(len(names))
         keys = _keys_of(names)
@@ -124,9 +125,9 @@ class SeenFiles:
         return SeenFiles(_merged([*self._segments, added]), max(self._newest_ms, *modified_ms), self.horizon_ms)
 
     def without_old(self, max_age_ms: int) -> SeenFiles:
-        """Return the set without files that are older than the newest by more than ``max_age_ms``.
+        """Return the set with a horizon ``max_age_ms`` before the newest file. Older files are ignored from then on.
 
-        A segment is rewritten when half of it is too old.
+        Their entries are removed from a segment when at least half of the segment is too old.
         """
         horizon_ms = max(self.horizon_ms, self._newest_ms - max_age_ms)
         if horizon_ms == self.horizon_ms:
@@ -142,7 +143,7 @@ class SeenFiles:
 
 
 def _merged(segments: list[_Segment]) -> list[_Segment]:
-    """Merge segments until none is smaller than the one after it."""
+    """Merge the last two segments until the last one is smaller than the one before it."""
     while len(segments) > 1 and len(segments[-1]) >= len(segments[-2]):
         younger, older = segments.pop(), segments.pop()
         keys = np.concatenate([older.keys, younger.keys])

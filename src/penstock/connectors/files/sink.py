@@ -10,10 +10,10 @@ and in the directory of ``private_directory``::
 
     owner.json                                              the query that writes here
     fence/..., work/<token>/...                             the fence of this output: see ``fence``; in ``work``:
-        staged/g3-<token>-00002-000005.parquet              not committed: Generation 3
+        staged/g3-<token>-00002-000005.parquet              not committed: generation 3
         kept/...                                            committed and kept back: ``file_roller``
         bundles/...                                         small files that are being merged: ``bundles``
-    forks/<query id>/...                                    fence and work of a fork of that query that is allowed to
+    forks/<query id>/...                                    fence and work of a fork of that query, if the fork may
                                                             write here, too
 
 A file is written and made durable in a directory that readers ignore. One rename makes it visible.
@@ -39,7 +39,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
 
 TARGET_BYTES = 128 << 20
-"""Default of ``targetFileSize``: the input of one Spark task."""
+"""Default of ``targetFileSize``: Spark's default for the input of one task."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class FileSink(Sink):
     Args:
         path: output directory, on a file system that all slots and the driver share; created if missing.
         file_format: format of the files. Its schema is that of the rows without partition columns.
-        partitions: the partition columns, whose values are names of subdirectories.
+        partitions: the partition columns. Their values become names of subdirectories.
         sizes: options for the sizes of files.
 
     Raises:
@@ -105,7 +105,7 @@ class FileSink(Sink):
         return f"files:{os.path.realpath(self.path)}"
 
     def share(self, query_id: str, origin: str) -> None:
-        """Use a private directory of this query's own if the output directory belongs to the origin.
+        """Use a separate private directory for this query if the output directory belongs to the origin.
 
         The same applies if the origin itself shares the output directory with another query.
         """

@@ -1,8 +1,8 @@
 """Committer of the file sink: publishes staged files under their final names.
 
-The final name has the epoch of a file. So a commit that a crash interrupted is finished by renaming the files that do
-not have their final names yet. Small files of an epoch and directory are merged first, see ``bundles``. With
-``rollInterval`` files of several epochs are merged, see ``file_roller``.
+The final name of a file contains its epoch. So a commit that a crash interrupted is finished by renaming the files that
+do not have their final names yet. Small files of an epoch and directory are merged first, see ``bundles``. With
+``rollInterval``, files of several epochs are merged, see ``file_roller``.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ CLOSE_TIMEOUT_S = 10.0
 """Longest wait of ``close`` for a running commit, in seconds."""
 MIN_TIMER_S = 0.1
 RETRY_S = 5.0
-"""Delay until a failed roll is repeated, unless a commit comes first."""
+"""Delay in seconds until a failed roll is repeated, unless a commit comes first."""
 FORMAT_VERSION = 3
 """Format of a query's private files. Format 1 has no fence; formats 1 and 2 have another private directory."""
 _UNFENCED = ("staged", "bundles", "kept", "kept-epochs")
-"""Directories that releases without a fence have outside of the work directory. In format 2 they are plain files."""
+"""Directories that releases without a fence use, outside of the work directory. In format 2 they are plain files."""
 _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
@@ -71,10 +71,11 @@ class FileSinkCommitter(SinkCommitter):
     Args:
         directory: the output directory.
         file_format: format of the files that this driver's slots stage.
-        roll_interval_s: how long committed small files may be kept back; 0: not at all.
-        target_bytes: kept files that have this size together are published at once.
+        roll_interval_s: longest time for which committed small files are kept back, in seconds; 0: not at all.
+        target_bytes: kept files are published immediately when their sizes add up to this.
         clock: returns the wall-clock time in seconds.
-        private: see ``sink_plan.private_directory``; not the owner's if this query shares the output directory.
+        private: see ``sink_plan.private_directory``. It differs from the owner's directory if this query shares the
+            output directory.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class FileSinkCommitter(SinkCommitter):
         self._changed_directories: set[Path] = set()
 
     def open(self, query_id: str) -> None:
-        """Claim the directory for this query. Changes nothing else: another driver of the query may still be running.
+        """Claim the directory for this query. Change nothing else: another driver of the query may still be running.
 
         Raises:
             SinkError: the path is a file, belongs to another query or to Spark's own sink, or is not writable.
@@ -140,7 +141,7 @@ class FileSinkCommitter(SinkCommitter):
         return Fence(LocalFence(self._private), f"output directory {self._root}")
 
     def _use_home(self, home: str) -> None:
-        """Use this private directory from now on; see ``private_directory``."""
+        """Use this private directory from now on; see the module ``private_directory``."""
         if home != self._home:
             self._home = home
             self._fence = self._new_fence()
@@ -167,7 +168,7 @@ class FileSinkCommitter(SinkCommitter):
     def fence(self, opener: FenceOpener) -> str:
         with self._readable():
             if not self._token:
-                self._fence.check(opener)  # a start that is refused moves nothing
+                self._fence.check(opener)  # raises before any file is moved
                 move_home(self._root)
                 self._use_home(HOME)
             token = self._fence.open(opener)
@@ -180,7 +181,7 @@ class FileSinkCommitter(SinkCommitter):
             (self._work / "staged").mkdir(exist_ok=True)
             owner = _owner(self._root)
             if self._is_owner and (owner is None or owner.format_version < FORMAT_VERSION):
-                replace_durably(_owner_path(self._root), _owner_content(self._query_id))  # of an earlier release
+                replace_durably(_owner_path(self._root), _owner_content(self._query_id))  # raise the format version
         return token
 
     def _move_unfenced(self) -> None:
@@ -211,7 +212,7 @@ class FileSinkCommitter(SinkCommitter):
             self._hold(position, next_batch)
 
     def _hold(self, position: LogPosition, next_batch: int) -> None:
-        """Record the position before any file gets a name with the number of an epoch."""
+        """Record the position. This must precede any rename of a file of the epoch."""
         if self._token:
             try:
                 self._fence.record(position, next_batch)
@@ -235,7 +236,7 @@ class FileSinkCommitter(SinkCommitter):
             )
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
-        """Check that the staged files exist. Their columns do not matter, because the files are already written."""
+        """Check that the files of the epoch exist. Their columns do not matter: the files are already written."""
         token = self._token
         try:
             self._use_work_directory(token or self._fence.held())
@@ -282,7 +283,7 @@ class FileSinkCommitter(SinkCommitter):
 
     @contextmanager
     def _unless_lost(self) -> Iterator[None]:
-        """Turn errors into SinkFenced if another driver has taken the work directory."""
+        """Replace SinkError by SinkFenced if another driver has taken the work directory."""
         try:
             yield
         except SinkFenced:
@@ -293,7 +294,10 @@ class FileSinkCommitter(SinkCommitter):
             raise
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
-        """Remove what Generations up to ``generation`` staged and no message in ``pending`` names."""
+        """Remove the files that generations up to ``generation`` staged and that no message in ``pending`` names.
+
+        While a copy of the location could still take over the output, the removal is postponed to a later commit.
+        """
         files = [file for message in pending for file in decode_files(message, self._private_name).files]
         needed = {file.staged.rpartition("/")[2] for file in files}
         with self._lock, self._unless_lost():
@@ -315,7 +319,7 @@ class FileSinkCommitter(SinkCommitter):
                 path.unlink(missing_ok=True)
 
     def retraction_problem(self, above: int, below: int) -> str:
-        """Return a problem if a merged file has rows of epochs to retract and of others: it cannot be divided."""
+        """Return a problem if a merged file has rows of epochs to retract and of other epochs: it cannot be divided."""
         try:
             spanning = spanning_files(self._root, self._query_id, above, below)
         except OSError as error:
@@ -336,7 +340,7 @@ class FileSinkCommitter(SinkCommitter):
                 raise SinkError(f"cannot take back what was written to {self._root}: {error}") from error
 
     def close(self) -> None:
-        """Publish what is kept back."""
+        """Publish all files that are kept back, unless the output is lost."""
         if not self._lock.acquire(timeout=CLOSE_TIMEOUT_S):
             raise SinkError(
                 f"a commit to {self._root} is still running; what is kept back stays so until the next start"
@@ -369,11 +373,11 @@ class FileSinkCommitter(SinkCommitter):
         self._roller.mark(permit.epoch)
 
     def _in_work_directory(self, file: StagedFile) -> StagedFile:
-        """Return a staged file with its path in the work directory; messages have the path in the private directory."""
+        """Return a staged file with its path in the work directory. Messages have another path, see ``sink_plan``."""
         return msgspec.structs.replace(file, staged=f"{self._work_name}/staged/{file.staged.rpartition('/')[2]}")
 
     def _publish_bundle(self, target: Target, epoch: int) -> None:
-        """Publish or keep files that are merged. A bundle of a driver with other options is finished as it began it."""
+        """Merge and publish files, or keep them back. A bundle that another driver began is finished in any case."""
         final = self._root / target.merged
         state = self._bundles.state(target.bundle)
         if not final.exists() and state in (None, State.OPEN) and self._may_merge(target):
@@ -403,7 +407,7 @@ class FileSinkCommitter(SinkCommitter):
                 raise self._missing_file(file, epoch)
 
     def _publish_file(self, fingerprint: str, file: StagedFile, epoch: int, may_keep: bool = True) -> None:
-        """Publish one file under its final name, unless that is done, or keep it back."""
+        """Publish one file under its final name if it is not visible yet, or keep it back."""
         final = self._root / file.final
         if final.exists():
             if final.stat().st_size != file.size:
@@ -425,7 +429,7 @@ class FileSinkCommitter(SinkCommitter):
             raise self._missing_file(file, epoch)
 
     def _current_path(self, fingerprint: str, file: StagedFile) -> Path:
-        """Return the path of an unpublished file: the staged one, or the kept one of an interrupted commit."""
+        """Return the path of an unpublished file: among the kept files if an interrupted commit moved it there."""
         kept = self._roller.path(fingerprint, file)
         return kept if kept.exists() else self._root / file.staged
 
@@ -472,7 +476,8 @@ class _Owner(msgspec.Struct, frozen=True):
     """Content of ``owner.json``.
 
     Attributes:
-        query_id: the owner. Since format 2 with a text that releases of format 1 print when they refuse the directory.
+        query_id: the owner. In format 2 the text ``REFUSAL`` follows: releases that know only format 1 print it when
+            they refuse the directory.
         format_version: format of the private files.
     """
 
@@ -481,10 +486,10 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(root: Path) -> str:
-    """Return the query that an output directory belongs to; empty if it belongs to none.
+    """Return the id of the query that owns an output directory; empty if no query owns it.
 
     Raises:
-        SinkError: Penstock did not write the file with the query.
+        SinkError: ``owner.json`` is not valid, or a later release of Penstock wrote it.
     """
     owner = _owner(root)
     return "" if owner is None else owner.query_id.removesuffix(REFUSAL)

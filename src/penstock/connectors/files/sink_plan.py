@@ -1,6 +1,6 @@
-"""Commit messages of the file sink, and the plan of the files that an epoch's staged files become.
+"""Commit messages of the file sink, and the plan that maps an epoch's staged files to visible files.
 
-The plan depends on the messages alone, so that every driver that commits an epoch uses the same names.
+The plan depends only on the messages, so that every driver that commits an epoch uses the same names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.model.commits import EpochCommit
 from penstock.model.manifest import Count
 
 PRIVATE_DIRECTORY = "_penstock"
-"""Messages have paths of staged files below this directory, as in earlier releases: see ``private_directory``."""
+"""Private directory in the paths of messages, as in earlier releases; ``private_directory.HOME`` is the actual one."""
 SMALL_BYTES = 4 << 20
-"""Staged files below this are merged with others of their epoch and directory ..."""
+"""Staged files smaller than this are merged with others of their epoch and directory."""
 MERGED_BYTES = 16 << 20
-"""... to files of about this size, so that an epoch adds at most one file below ``SMALL_BYTES`` to a directory."""
+"""Approximate size of merged files. So an epoch adds at most one file below ``SMALL_BYTES`` to a directory."""
 
 FORKS = "forks"
 """Parent of the private directories of forks that share the output directory with their origin. The origin itself uses
@@ -50,7 +50,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """The directory of the visible file, relative to the output directory; "" for the output directory itself."""
+        """Directory of the visible file, relative to the output directory; "" for the output directory itself."""
         parent = PurePosixPath(self.final).parent.as_posix()
         return "" if parent == "." else parent
 
@@ -64,7 +64,7 @@ class FilesMessage(msgspec.Struct, frozen=True):
 
     Attributes:
         files: the staged files.
-        fingerprint: fingerprint of their format; files without one are not merged.
+        fingerprint: fingerprint of their format. Files without a fingerprint are not merged.
     """
 
     files: list[StagedFile]
@@ -75,12 +75,12 @@ def decode_files(message: bytes, private: str, permit: EpochCommit | None = None
     """Decode the message of a writer that stages files in a private directory.
 
     Args:
-        permit: the epoch of the message, if it is known: the final names of the files must have the same query and
-            epoch.
+        permit: commit of the message's epoch, if it is known. The final names of the files must then have the same
+            query and epoch.
 
     Raises:
-        SinkError: the message has another format, or a field does not follow its grammar. Files are renamed and removed
-            by these names.
+        SinkError: the message has another format, or a field does not follow its grammar. The check is necessary,
+            because files are renamed and removed by these names.
     """
     try:
         decoded = decode_json(message, FilesMessage)
@@ -102,22 +102,22 @@ def decode_files(message: bytes, private: str, permit: EpochCommit | None = None
 
 
 def is_bundle(name: str) -> bool:
-    """Return True if it is a name of a bundle. Penstock did not create files with other names."""
+    """Return True for a valid name of a bundle. Penstock does not create bundles with other names."""
     return _BUNDLE.fullmatch(name) is not None
 
 
 def is_kept_folder(name: str) -> bool:
-    """Return True if it is a name of a directory with kept files of one format."""
+    """Return True for a valid name of a directory with kept files of one format."""
     return _KEPT.fullmatch(name) is not None
 
 
 def is_mark(name: str) -> bool:
-    """Return True if it is a name of an epoch's mark, see ``file_roller``."""
+    """Return True for a valid name of an epoch's mark, see ``file_roller``."""
     return _MARK.fullmatch(name) is not None
 
 
 def is_final_name(name: str) -> bool:
-    """Return True if it is a final name that a writer gives to files."""
+    """Return True for a valid final name of a staged file."""
     return _WRITTEN.fullmatch(name) is not None
 
 
@@ -127,10 +127,10 @@ class Target:
 
     Attributes:
         fingerprint: fingerprint of the files' format.
-        files: the staged files, one or more.
+        files: one or more staged files.
         merged: path of the merged file, relative to the output directory; empty for a single file, which keeps its
-        name.
-        bundle: name of the bundle in which they are merged; empty for a single file.
+            final name.
+        bundle: name of the bundle in which the files are merged; empty for a single file.
     """
 
     fingerprint: str
@@ -148,12 +148,12 @@ class Target:
 
 
 def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str) -> str:
-    """Return the final name of file number ``count`` of a subtask and epoch in its directory."""
+    """Return the final name of a file. ``count``: its number among the files of its subtask, epoch and directory."""
     return f"part-{subtask:05d}-{query_id}-e{epoch:010d}-c{count:03d}{suffix}"
 
 
 def private_directory(query_id: str, shared: bool) -> str:
-    """Return the name of a query's private directory in messages."""
+    """Return the name of a query's private directory in messages. ``shared``: the output belongs to another query."""
     return f"{PRIVATE_DIRECTORY}/{FORKS}/{query_id}" if shared else PRIVATE_DIRECTORY
 
 
@@ -162,20 +162,20 @@ def work_directory(private: str, fence: str, home: str = HOME) -> str:
 
     Args:
         private: see ``private_directory``.
-        fence: the token of the driver that has the output; empty if the output has no fence.
-        home: see ``private_directory.home_of``.
+        fence: token of the driver that has the output; empty if the output has no fence.
+        home: see ``home_of`` in the module ``private_directory``.
     """
     directory = home + private.removeprefix(PRIVATE_DIRECTORY)
     return f"{directory}/work/{fence}" if fence else directory
 
 
 def roll_tag(token: str, epochs: Collection[int]) -> str:
-    """Return the name of a roll of files of these epochs. ``token``: random hex digits."""
+    """Return the name of a roll that merges files of these epochs. ``token``: random hex digits."""
     return f"r{token}-e{min(epochs):010d}-e{max(epochs):010d}"
 
 
 def rolled_name(query_id: str, roll: str, source: str) -> str:
-    """Return the name of the file that a roll creates. ``source``: name of any of the merged files."""
+    """Return the name of the file that a roll creates. ``source``: name of any merged file."""
     match = _FINAL_NAME.fullmatch(source)
     assert match is not None, f"{source} is no name that a writer gives"
     return f"part-00000-{query_id}-{roll}{match[3]}"
@@ -183,9 +183,9 @@ def rolled_name(query_id: str, roll: str, source: str) -> str:
 
 @dataclass(frozen=True)
 class EpochRange:
-    """Range of the epochs of which a visible file has rows: some from ``first`` to ``last``, both inclusive.
+    """Range of epochs that contains all epochs of a visible file's rows. Both ends are inclusive.
 
-    A file of a release whose file names had no epochs may have rows of any epoch.
+    Earlier releases wrote file names without epochs. Such a file may have rows of any epoch.
     """
 
     first: int = 0
@@ -193,7 +193,7 @@ class EpochRange:
 
 
 def epoch_range_of(name: str, query_id: str) -> EpochRange | None:
-    """Return the range in the name of a visible file; None if this query has not written it."""
+    """Return the epoch range from the name of a visible file; None if this query has not written the file."""
     head, separator, rest = name.partition(f"-{query_id}-")
     if not (separator and head.startswith("part-")):
         return None
@@ -212,7 +212,10 @@ def epoch_of(name: str) -> int:
 
 
 def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
-    """Plan the files of an epoch: large ones unchanged, small ones of a directory merged, in the order of subtasks."""
+    """Plan the visible files of an epoch, in the order of subtasks.
+
+    Large files stay as they are. Small files of the same format and directory are merged.
+    """
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):

@@ -1,7 +1,8 @@
 """Retraction of a query's output in a directory after a rollback to a snapshot.
 
-The name of a file has the query and the epochs of its rows. Files that are not visible yet are removed first: no driver
-can then make rows of these epochs visible. If the driver dies, the next one repeats the retraction.
+The name of a file contains the query and the epochs of its rows. Files that are not visible yet are removed first, so
+that no driver can make rows of these epochs visible afterwards. If the driver dies, the next one repeats the
+retraction.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EPOCHS_BUNDLE = "e"
 
 
 def spanning_files(root: Path, query_id: str, above: int, below: int) -> list[Path]:
-    """Return the visible files that have, or may have, rows both of epochs between the two and of other epochs."""
+    """Return the visible files that may have rows of epochs between ``above`` and ``below`` and of other epochs."""
     return [
         path
         for path, epochs in _visible(root, query_id)
@@ -45,11 +46,11 @@ def newest_epoch(root: Path, query_id: str, work: Path) -> int:
 def retract_files(
     root: Path, query_id: str, bundles: Bundles, roller: FileRoller, above: int, below: int, trash: Path
 ) -> None:
-    """Remove every row of epochs between the two, both exclusive.
+    """Remove every row of epochs between ``above`` and ``below``, both exclusive.
 
     Args:
         trash: a directory that this driver loses when another driver takes over the output. After that this driver
-            removes nothing.
+            cannot remove visible files.
 
     Raises:
         OSError: some rows could not be removed.

@@ -1,4 +1,4 @@
-"""Writer of the file sink: stages rows in durable files that are not visible to readers yet."""
+"""Writer of the file sink: stages rows in durable files that readers do not see yet."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.errors import SinkError
 
 MEMORY_BYTES = 64 << 20
-"""Limit for the gathered rows of all directories. Beyond it the largest row group is written early."""
+"""Limit for the size of the gathered rows of all directories. Beyond it, the largest row group is written early."""
 MAX_OPEN_FILES = 16
-"""Limit for the open files of a subtask. Beyond it the least recently written file is completed."""
+"""Limit for the open files of a subtask. Beyond it, the least recently written file is completed."""
 
 
 class _DirectoryOutput:
@@ -39,7 +39,10 @@ class _DirectoryOutput:
 
 
 class FileSinkWriter(SinkWriter):
-    """Writer of one file per epoch and directory, or of more if they would be larger than ``target_bytes``."""
+    """Writer of one or more files per epoch and directory.
+
+    A file is completed when it reaches ``target_bytes``, or when another directory needs one of the open files.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class FileSinkWriter(SinkWriter):
         return msgspec.json.encode(FilesMessage(files, self._format.fingerprint))
 
     def close(self) -> None:
-        """Close unfinished files. They stay until their Generation is abandoned, because no message names them."""
+        """Close unfinished files. No message names them, so ``abandon`` of their generation removes them."""
         unfinished, self._open = self._open, []
         self._directories.clear()
         for directory in unfinished:
@@ -114,8 +117,8 @@ class FileSinkWriter(SinkWriter):
     def _rows_at_once(self, directory: _DirectoryOutput) -> int:
         """Return the number of rows to gather before a flush.
 
-        A flush that completes the file of another directory pays only for many rows: otherwise there would be many
-        small files.
+        If a flush must complete the file of another directory, more rows are gathered first. Otherwise there would be
+        many small files.
         """
         if directory.writer is None and len(self._open) >= MAX_OPEN_FILES:
             return ROW_GROUP_ROWS
@@ -148,7 +151,8 @@ class FileSinkWriter(SinkWriter):
         self._started += 1
         directory.path = self._staging / f"{name}.{self._format.name}"
         try:
-            # With a fence the driver creates the directory, and another driver that takes over the output removes it.
+            # With a fence, the driver creates the directory. It moves away when another driver takes over the output,
+            # and must not be created again.
             if not context.fence:
                 self._staging.mkdir(parents=True, exist_ok=True)
             directory.writer = self._format.create(directory.path)

@@ -36,21 +36,22 @@ COLUMNAR = ("parquet", "orc")
 class FileSource(Source):
     """Source of ``spark.readStream.format("parquet" | "orc" | "csv" | "json" | "text")``.
 
-    A discovered file is read completely, in order. It must not change until it has been read: its size and modification
-    time are part of the split. A reader that finds a changed file, or no file, raises ``DataError``.
+    A discovered file is read completely, in order. It must not change until it has been read. A split has the size and
+    modification time of its file: a reader that finds a changed file raises ``DataError``, and so does a reader that
+    finds no file unless ``ignoreMissingFiles`` is set.
 
     Args:
         format: a key of ``FORMATS``.
         path: a file, a directory or a pattern with wildcards.
-        schema: the columns to read. With the corrupt-record column among them, malformed rows are kept there.
+        schema: the columns to read. If the corrupt-record column is among them, it gets the texts of malformed rows.
         options: Spark's options of the format and of file streams.
-        time_zone: the session's, for texts without a zone of their own.
-        partitions: names of the partition columns, all of them, whether in ``schema`` or not.
+        time_zone: time zone of the session, for texts without a time zone.
+        partitions: names of all partition columns, whether they are in ``schema`` or not.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
-        case_sensitive: compare names of columns with their case.
+        case_sensitive: compare column names case-sensitively.
 
     Raises:
-        ConfigError: an option that is not supported; the message lists those that are.
+        ConfigError: an option is not supported.
     """
 
     def __init__(

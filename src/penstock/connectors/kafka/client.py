@@ -1,8 +1,9 @@
 """Configuration of the Kafka client: translates ``kafka.*`` options from the Java client's names to librdkafka's.
 
 Most names are the same. Names that differ are translated. Options that only a JVM supports are refused, with an
-alternative. All other options are passed to librdkafka, which refuses unknown ones. This module treats every value as a
-secret: no message has one, and ``ClientConfig`` prints none.
+alternative. All other options are passed to librdkafka, which refuses unknown ones. This module treats all values as
+secrets, except host names and the paths of key files: no message contains them, and ``ClientConfig`` does not print its
+settings.
 """
 
 from __future__ import annotations
@@ -79,16 +80,16 @@ _ALWAYS = {
 _DEFAULTS = {
     # Java's default, and so Spark's: librdkafka's own is read_committed.
     "isolation.level": "read_uncommitted",
-    # Rows prefetched per subtask: enough to keep a slot busy, and small compared with a slot's other memory.
+    # Size of the rows prefetched per subtask: enough to keep a slot busy, and little of a slot's memory.
     "queued.max.messages.kbytes": "16384",
-    # Pause of a full queue: librdkafka's default of a second would reduce the throughput.
+    # Pause of fetching when the queue is full. librdkafka's default of one second would reduce the throughput.
     "fetch.queue.backoff.ms": "10",
     "client.id": "penstock",
 }
 
 
 class _ClientLog:
-    """Logger for the client's own lines. It writes them at level DEBUG, because the source reports the problems."""
+    """Logger for the log lines of librdkafka. It writes them at level DEBUG, because the source reports problems."""
 
     def log(self, level: int, text: str, *args: object) -> None:
         log.debug(text, *args)
@@ -96,7 +97,7 @@ class _ClientLog:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """Configuration of librdkafka's consumers. ``servers`` may be printed; ``settings`` has secrets."""
+    """Configuration of librdkafka's consumers. ``servers`` may be printed; ``settings`` contains secrets."""
 
     servers: str
     settings: Mapping[str, str] = field(repr=False)
@@ -105,11 +106,11 @@ class ClientConfig:
         """Create a consumer without partitions. It is not connected yet.
 
         Args:
-            group: its consumer group, unless the options name one. Nothing is ever committed to it.
+            group: consumer group, unless the options name one. No offset is ever committed to it.
             on_error: gets client-wide KafkaErrors while the consumer is polled.
 
         Raises:
-            ConfigError: librdkafka refuses a setting, or other users can read the file of a key.
+            ConfigError: librdkafka refuses a setting, or other users can read a key file.
             ResourceError: the client is not installed.
         """
         kafka = client_library()
@@ -118,12 +119,12 @@ class ClientConfig:
         try:
             consumer: Consumer = kafka.Consumer(settings, logger=_ClientLog())
         except kafka.KafkaException as error:
-            # librdkafka's text names the setting; a value is shown for those with a fixed set of values only.
+            # librdkafka's text names the setting. It has the value only for settings with a fixed set of values.
             raise ConfigError(f"{WHERE}: the Kafka client refuses its settings: {error.args[0].str()}") from None
         return consumer
 
     def _check_keys(self) -> None:
-        """Refuse files with a secret that other users can read. The client itself reports missing files."""
+        """Refuse key files that other users can read. The client itself reports missing files."""
         named = ["sasl.kerberos.keytab"]
         if "ssl.key.password" not in self.settings:
             named.append("ssl.key.location")
@@ -137,7 +138,7 @@ def client_library() -> Any:
     """Import and return the module ``confluent_kafka``.
 
     Raises:
-        ResourceError: it is not installed.
+        ResourceError: the module is not installed.
     """
     try:
         import confluent_kafka
@@ -150,11 +151,11 @@ def client_library() -> Any:
 
 
 def client_config(texts: Mapping[str, str]) -> ClientConfig:
-    """Parse the ``kafka.*`` options among all options of a reader.
+    """Parse the ``kafka.*`` options of a reader. Other options are ignored.
 
     Raises:
-        ConfigError: ``kafka.bootstrap.servers`` is missing, or a value cannot be used.
-        NotSupported: a setting that only a Java client has.
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or a value is invalid.
+        NotSupported: an option is refused, for example because only a Java client supports it.
     """
     given = {
         name.lower().removeprefix(CLIENT_PREFIX): str(text)
@@ -205,7 +206,7 @@ _TRANSLATED = {
 
 
 def _login(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for user and password in ``sasl.jaas.config``."""
+    """Return the settings for the user and password from ``sasl.jaas.config``."""
     text = given.get("sasl.jaas.config")
     if text is None:
         return {}
@@ -228,7 +229,7 @@ def _unquoted(parts: list[str]) -> str:
 
 
 def _stores(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for key and trust stores in PEM and PKCS#12. Java's own format is not supported."""
+    """Return the settings for trust stores in PEM and key stores in PEM or PKCS#12. JKS is not supported."""
     settings: dict[str, str] = {}
     trust, keys = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
     if trust is not None:

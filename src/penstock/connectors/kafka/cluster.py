@@ -1,4 +1,4 @@
-"""Client of the driver for a Kafka cluster: lists partitions and looks up their offsets."""
+"""The driver's client of a Kafka cluster: lists partitions and looks up their offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout of one request: a cluster that elects a leader takes a few seconds."""
+"""Timeout of one request. It is long because a leader election takes a few seconds."""
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Kafka's own topics, which patterns do not match (Java's ``exclude.internal.topics``)."""
@@ -25,7 +25,7 @@ Partition = tuple[str, int]
 
 
 class Unavailable(ResourceError):
-    """The cluster does not answer at the moment."""
+    """The cluster does not answer a request. A later request may succeed."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class PartitionList:
     """Partitions to read.
 
     Attributes:
-        partitions: those that exist, sorted.
-        missing: topics and partitions that the options name and that do not exist.
+        partitions: the existing partitions, sorted.
+        missing: topics and partitions that the options name but that do not exist.
     """
 
     partitions: tuple[Partition, ...]
@@ -78,7 +78,7 @@ class KafkaCluster:
         """Look up offsets by time.
 
         Args:
-            times: for each partition milliseconds since 1970, or ``EARLIEST`` or ``LATEST``.
+            times: time of each partition, in milliseconds since 1970, or ``EARLIEST`` or ``LATEST``.
 
         Returns:
             The first offset at or after each time; -1 if there is none.
@@ -106,7 +106,7 @@ class KafkaCluster:
         return self._config.servers
 
     def _metadata(self) -> dict[str, Collection[int]]:
-        """Return the partitions of the topics that exist and that the options select."""
+        """Return the partitions of the existing topics that the options select."""
         named = self._topics.named
         answers = [self._topic_list(topic) for topic in named] if named else [self._topic_list(None)]
         found: dict[str, Collection[int]] = {}
@@ -122,7 +122,10 @@ class KafkaCluster:
         return topics
 
     def _check_topic(self, topic: str, error: Any) -> None:
-        """Raise the error of a topic, unless it does not exist or a pattern matches one that may not be read."""
+        """Raise the error of a topic.
+
+        A missing topic is no error here, nor is a topic that only a pattern selects and that may not be read.
+        """
         kafka = client_library().KafkaError
         if error.code() == kafka.TOPIC_AUTHORIZATION_FAILED and topic in self._topics.named:
             raise error_of(f"{self._where}: topic {topic}", self._servers, [error])

@@ -1,6 +1,7 @@
-"""Options of the Kafka source, under Spark's names (its "Structured Streaming + Kafka Integration Guide", 4.x).
+"""Options of the Kafka source, with the names of Spark's "Structured Streaming + Kafka Integration Guide" (4.x).
 
-These options select topics, start offsets and limits. ``client.py`` has the configuration of the client (``kafka.*``).
+These options select topics, start offsets and limits. ``client.py`` parses the configuration of the client
+(``kafka.*``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.grammar import MAX_PARTITION, TOPIC
 
 EARLIEST = -2
 LATEST = -1
-"""Offsets that stand for an end of a partition, in ``startingOffsets`` and in Kafka's own protocol."""
+"""``EARLIEST`` and ``LATEST`` stand for the ends of a partition, in ``startingOffsets`` and in Kafka's protocol."""
 
 WHERE = "kafka source"
 CLIENT_PREFIX = "kafka."
@@ -32,7 +33,7 @@ _CHOICES = ("assign", "subscribe", "subscribePattern")
 _EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000,"1":1700000000000}}'
 _HINTS = ("minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs")
-"""Options without effect: Spark's division of batches into tasks, timeouts of tasks, names of groups."""
+"""Options without effect. In Spark they affect the division of batches into tasks, timeouts and group names."""
 _BATCHES = ("minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
@@ -50,7 +51,7 @@ class Topics:
     """Selection of the partitions to read. The choice decides which one of the other fields is set.
 
     Attributes:
-        choice: the way to select them.
+        choice: the way to select the partitions.
         partitions: topic -> partitions (ASSIGN).
         names: topics (SUBSCRIBE).
         pattern: regular expression that matches the whole name of a topic (PATTERN).
@@ -78,13 +79,14 @@ class Topics:
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a query that runs for the first time. The first of these three that is set counts.
+    """Start position of a new query. Of the first three fields, the first one that is set applies.
 
     Attributes:
         timestamp_ms: one timestamp for all partitions.
         timestamps_ms: a timestamp for each partition.
-        offsets: an offset for each partition, or one (``EARLIEST``, ``LATEST``) for all.
-        latest_if_none: a partition without a row at or after its timestamp begins at its end; otherwise it is an error.
+        offsets: an offset for each partition, or ``EARLIEST`` or ``LATEST`` for all partitions.
+        latest_if_none: start at the end of a partition that has no row at or after its timestamp; False: raise an
+            error.
     """
 
     timestamp_ms: int | None = None
@@ -99,8 +101,9 @@ class KafkaOptions:
 
     Attributes:
         max_rows_per_epoch: ``maxOffsetsPerTrigger``; None: no limit.
-        fetch_retries: how many times in succession the requested offsets or topics may be missing.
-        retry_interval_ms: pause between two attempts at the first start.
+        fetch_retries: number of attempts to list the topics at the first start. Later, partitions that are missing in
+            this number of successive discoveries are reported as lost.
+        retry_interval_ms: pause between two attempts at the first start, in milliseconds.
     """
 
     topics: Topics
@@ -116,8 +119,8 @@ def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
     """Parse all options except ``kafka.*``, which ``client_config`` parses.
 
     Raises:
-        ConfigError: an unknown option, or an invalid value.
-        NotSupported: an option that only a query in micro-batches can obey.
+        ConfigError: an option is unknown, or its value is invalid.
+        NotSupported: an option is possible only with micro-batches.
     """
     options = OptionTexts(WHERE, {k: v for k, v in texts.items() if not k.lower().startswith(CLIENT_PREFIX)})
     for name in _ENDS:
@@ -145,9 +148,9 @@ def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
 
 
 def _check_named(topics: Topics, start: Start) -> None:
-    """Refuse start offsets that are wrong for every cluster: of topics that are not read, or missing for one that is.
+    """Refuse start offsets if a topic that is read has none, or if they have a topic that is not read.
 
-    The partitions of a topic are checked later, because only the cluster knows them.
+    Other partitions of a topic are checked later, because only the cluster knows them.
     """
     name, given = "startingOffsets", start.offsets
     if start.timestamps_ms is not None:
@@ -219,7 +222,7 @@ def _start(options: OptionTexts) -> Start:
 
 
 def _per_partition(options: OptionTexts, name: str, least: int) -> Offsets:
-    """Parse numbers by partition. ``least``: the smallest allowed number."""
+    """Parse an option with one number per partition. ``least``: the smallest allowed number."""
     example = _EXAMPLE if least < 0 else _TIMES_EXAMPLE
     found = _json(options, name, example)
     for partitions in found.values():
@@ -249,7 +252,7 @@ def _json(options: OptionTexts, name: str, example: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse equal names in an object: the parser would silently ignore one of them."""
+    """Convert the members of a JSON object to a dict. Refuse duplicate names, which the parser would drop silently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name comes twice")
@@ -257,7 +260,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_topics(options: OptionTexts, name: str, topics: Iterable[str]) -> None:
-    """Refuse impossible names of topics: otherwise the cluster would be asked for them until a time-out."""
+    """Refuse invalid topic names. Otherwise requests for them would be repeated until a timeout."""
     for topic in topics:
         if not re.fullmatch(TOPIC, topic):
             raise options.bad(

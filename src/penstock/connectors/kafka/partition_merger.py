@@ -1,9 +1,10 @@
-"""Merge of the rows of several Kafka partitions by timestamp, so that no partition's old rows become late.
+"""Merge of the rows of several Kafka partitions by timestamp, so that old rows of a partition do not become late.
 
 A client fetches a partition in large pieces, and one piece of an old topic may span days. If the first piece of one
-partition were emitted at once, event time would rise past the first rows of the next partition, and an event-time
-window would drop these as late. So a row is held back until no partition with a backlog can have an older one. Within a
-partition the order is Kafka's own. Rows of partitions that have been read to their ends are not held back.
+partition were emitted immediately, event time would advance past the first rows of the next partition, and an
+event-time window would drop these rows as late. So a row is held back until no partition with a backlog can have an
+older row. Within a partition the order does not change. A partition that has been read to its end does not hold back
+rows of other partitions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 FULL_ROWS = 100_000
 FULL_BYTES = 32 << 20
-"""Limits for the rows held back, to bound the memory: beyond them all rows are emitted."""
+"""Limits for the number and size of rows held back, to bound the memory. When one is reached, all rows are emitted."""
 PATIENCE_MS = 3_000
-"""Longest wait of rows for a partition that has a backlog but delivers nothing, for example without a leader."""
+"""Longest wait of rows, in milliseconds, for a partition that delivers no rows despite a backlog (e.g. no leader)."""
 
 
 @dataclass
@@ -30,10 +31,11 @@ class PartitionProgress:
     """Progress of one partition.
 
     Attributes:
-        at_end: True if nothing older than the fetched rows can come.
-        newest_ms: the largest timestamp fetched; None before the first.
-        buffered: number of its rows in the merger.
-        silent_since_ms: time since which it has no rows in the merger and others wait for it; None if it has rows.
+        at_end: True if the partition has been read to its end, so that other rows need not wait for it.
+        newest_ms: the largest timestamp fetched; None before the first row.
+        buffered: number of rows of the partition in the merger.
+        silent_since_ms: time from which other rows have waited for the partition, which has no rows in the merger; None
+            if they do not wait.
     """
 
     at_end: bool = False
@@ -46,7 +48,8 @@ class PartitionMerger:
     """Buffer of fetched rows, which are emitted by timestamp. Owned by one thread.
 
     Args:
-        partitions: the caller's list, to which it only appends. Rows refer to partitions by their index in it.
+        partitions: the caller's list. The caller may append to it, but not change it otherwise. Rows refer to
+            partitions by their index in this list.
     """
 
     def __init__(self, partitions: list[PartitionProgress]) -> None:
@@ -69,9 +72,9 @@ class PartitionMerger:
         """Add rows in the order in which they were fetched.
 
         Args:
-            batch: not empty.
-            indexes: partition of each row.
-            times_ms: timestamp of each row; negative if it has none.
+            batch: one or more rows.
+            indexes: index of the partition of each row.
+            times_ms: timestamp of each row; negative if the row has none.
         """
         order = times_ms.copy()
         for index in np.unique(indexes):
@@ -87,7 +90,7 @@ class PartitionMerger:
         self._held_times.append(order)
 
     def release(self, now_ms: int) -> None:
-        """Make the rows ready that need not be held back. Call it when all ready rows have been taken."""
+        """Make the rows ready that need not be held back. Call it only after all ready rows have been taken."""
         if not self._held:
             return
         bound = self._bound(now_ms)
@@ -108,7 +111,7 @@ class PartitionMerger:
         self._hold(rows.take(pa.array(rest)) if len(rest) else None, indexes[rest], times[rest])
 
     def take(self, max_rows: int, max_bytes: int = BATCH_BYTES) -> tuple[pa.RecordBatch, Longs] | None:
-        """Return the next ready rows, at least one, and their partitions; None if no row is ready."""
+        """Return the next ready rows and the indexes of their partitions; None if no row is ready."""
         if self._ready is None:
             return None
         batch, _ = first_rows(self._ready, max_rows, max_bytes)
@@ -124,7 +127,7 @@ class PartitionMerger:
         return self.rows >= FULL_ROWS or sum(batch.nbytes for batch in self._held) >= FULL_BYTES
 
     def _bound(self, now_ms: int) -> int | None:
-        """Return the timestamp up to which rows may be emitted; None if all may."""
+        """Return the timestamp up to which rows may be emitted; None if all rows may be emitted."""
         if len(self._partitions) == 1 or self.full:
             return None
         bounds = []

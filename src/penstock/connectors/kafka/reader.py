@@ -1,4 +1,4 @@
-"""Reader of the Kafka source: one consumer per subtask, which prefetches on threads of its own.
+"""Reader of the Kafka source: one consumer per subtask, which prefetches on its own threads.
 
 A partition's position is the next offset to emit: rows that were fetched but not emitted are fetched again after a
 restart. The consumer is created in the slot, because librdkafka does not survive a fork.
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 FETCHED_ROWS = 8_192
-"""Number of messages taken from the client at a time: some 10 ms of work."""
+"""Limit for the messages that are taken from the client at a time. Processing them takes about 10 ms."""
 IDLE_MS = 5
-"""Pause after a poll that found nothing, during which the client prefetches by itself."""
+"""Pause in milliseconds after a poll that found no messages. The client prefetches meanwhile."""
 ENDS_TIMEOUT_S = 5.0
-"""Timeout for a broker's answer about the ends of a partition, after which it is asked again."""
+"""Timeout for a broker's answer about the ends of a partition. After it, the request is repeated."""
 ENDS_RETRY_S = 0.1
 PLANNED_END = "planned_end"
-"""Key in a split's spec: rows up to this offset are read first, as a batch of their own."""
+"""Key in a split's spec of an offset. Rows up to this offset are read first, as a separate batch."""
 
 Ends = tuple[int, int, int]
 """Index of the partition, its first offset, and the offset after its last row."""
@@ -57,10 +57,10 @@ class _Partition(PartitionProgress):
         eof_offset: offset at which a fetch last reached the end of the partition.
         broker_end: end offset from the last request to a broker.
         client_end: end offset that the client learned with the last fetch; 0 before the first.
-        stop_offset: offset at which this run stops reading; None: it does not stop.
+        stop_offset: offset at which reading stops; None: it does not stop.
         planned: True if ``stop_offset`` applies only until a snapshot covers the rows before it.
         awaits_offset: True while the reader does not know from which offset to continue after a data loss.
-        frontier: end offset that was requested with the last ``begin_frontier``; None: no answer yet.
+        frontier: end offset that was requested by the last ``begin_frontier``; None: no answer yet.
     """
 
     split: Split = field(kw_only=True)
@@ -84,7 +84,7 @@ class _Partition(PartitionProgress):
 
     @property
     def next_offset(self) -> int:
-        """The current position. Offsets after the last row may belong to no row."""
+        """Current position. If all fetched rows are emitted, it includes fetched offsets that have no row."""
         return self.position if self.buffered else max(self.position, self.fetched)
 
     @property
@@ -96,7 +96,8 @@ class _Partition(PartitionProgress):
     def is_frontier_passed(self) -> bool:
         """True if the rows up to the frontier are emitted.
 
-        If the last offsets before it have no row, ``fetched`` moves when the reader sees the end of the partition.
+        The last offsets before the frontier may have no row. Then ``fetched`` reaches it when the reader sees the end
+        of the partition.
         """
         return self.frontier is not None and self.next_offset >= self.frontier
 
@@ -109,7 +110,7 @@ class _Partition(PartitionProgress):
 
 
 class KafkaReader(SourceReader):
-    """Reader that consumes all its partitions concurrently. They end only after ``freeze``.
+    """Reader that consumes all its partitions concurrently. It reaches the end of the input only after ``freeze``.
 
     Args:
         config: configuration of the client.
@@ -174,7 +175,7 @@ class KafkaReader(SourceReader):
         return tuple(partition.at_position() for partition in self._partitions)
 
     def committed(self, splits: Sequence[Split]) -> None:
-        """Continue reading partitions of a planned batch whose rows the snapshot covers."""
+        """Continue reading partitions that stopped at a planned end, if the snapshot covers the rows before it."""
         covered = {split.split_id: _number(split.position.get("offset", split.spec["start"])) for split in splits}
         for index, partition in enumerate(self._partitions):
             if (
@@ -206,7 +207,7 @@ class KafkaReader(SourceReader):
         return all(partition.at_end for partition in self._partitions)
 
     def lags(self) -> Sequence[int]:
-        """Return lags in offsets, as in Spark's metrics of the source: transaction markers count."""
+        """Return lags in offsets, as in the metrics of Spark's source. Transaction markers are counted, too."""
         return [partition.lag for partition in self._partitions]
 
     def refresh(self) -> None:
@@ -252,7 +253,7 @@ class KafkaReader(SourceReader):
         return self._consumer
 
     def _fetch(self, now_ms: int) -> None:
-        """Move the client's messages into the merger, and make those ready that need not wait."""
+        """Move the client's messages into the merger, and make the rows ready that need not wait."""
         self._receive_ends()
         messages = self._client().consume(FETCHED_ROWS, timeout=0)
         self._raise_problem()
@@ -266,7 +267,8 @@ class KafkaReader(SourceReader):
         self._found_messages = bool(messages)
         for (topic, number), index in self._numbers.items():
             partition = self._partitions[index]
-            # A position after the end is not at the end: the log was truncated, and the client is about to report it.
+            # If the position is after the end, the log was truncated. The client will report that, so the partition is
+            # not considered to be at its end.
             client_end = self._client_end(topic, number)
             partition.client_end = 0 if client_end == _NEVER else client_end
             at_end = partition.fetched in (client_end, partition.eof_offset)
@@ -299,7 +301,7 @@ class KafkaReader(SourceReader):
             self._merger.add(batch, indexes, times_ms)
 
     def _client_end(self, topic: str, number: int) -> int:
-        """Return the offset after the newest row that the client knows of. It learns that with every fetch."""
+        """Return the partition's end offset from the client's last fetch; ``_NEVER`` if the client does not know it."""
         known = self._client().get_watermark_offsets(_at(topic, number), cached=True)
         return _NEVER if known is None or known[1] < 0 else int(known[1])
 
@@ -309,7 +311,7 @@ class KafkaReader(SourceReader):
         self._client_error = error
 
     def _raise_problem(self) -> None:
-        """Raise an error if the cluster refuses the credentials. If it is away, the client itself retries."""
+        """Raise an error if the cluster refuses the credentials. If it is unavailable, the client itself retries."""
         if self._client_error is None:
             return
         what = error_of(self._where, self._config.servers, [self._client_error])
@@ -324,7 +326,7 @@ class KafkaReader(SourceReader):
         match error.code():
             case kafka._PARTITION_EOF:
                 partition.eof_offset = max(partition.fetched, message.offset())
-                # Rows after the end of this run do not count as fetched, although the client has read past them.
+                # Rows after the stop offset do not count as fetched, although the client has read past them.
                 partition.fetched = (
                     partition.eof_offset
                     if partition.stop_offset is None
@@ -373,9 +375,9 @@ class KafkaReader(SourceReader):
         self._ends = [(prefetch, frozen) for prefetch, frozen in self._ends if not prefetch.finished]
 
     def _set_end(self, partition: _Partition, first: int, end: int, frozen: bool) -> None:
-        """Apply a broker's answer. ``frozen``: it was requested after the freeze."""
+        """Apply a broker's answer. ``frozen``: the answer was requested after the freeze."""
         if partition.awaits_offset:
-            # Continue at the first row that is left or after the last one, but never before rows that were read.
+            # Continue at the first remaining row if the position is before it, or at the end if it is after the end.
             partition.awaits_offset = False
             partition.fetched = first if partition.fetched < first else min(partition.fetched, end)
             partition.position = partition.fetched if not partition.buffered else partition.position

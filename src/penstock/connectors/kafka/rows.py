@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 Message = Any
-"""A ``confluent_kafka.Message``, whose fields are optional to a type checker and set where there is no error."""
+"""A ``confluent_kafka.Message``. Its fields are declared as optional, but they are set in messages without an error."""
 
 _SCHEMA = pa.schema(
     [
@@ -28,7 +28,7 @@ _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value
 NO_TIMESTAMP_MS = -1
 """Timestamp of messages without one, as in Spark: a millisecond before 1970."""
 _JAVA_TYPES = -1
-"""Offset between the numbers of timestamp types (none, creation, append): librdkafka's start at 0, Java's at -1."""
+"""Java's number of a timestamp type minus librdkafka's. The types are none, creation and append."""
 
 
 def schema_of(include_headers: bool) -> pa.Schema:

@@ -1,7 +1,7 @@
 """Kafka source: one endless split per partition, read by the slots.
 
 The driver discovers partitions and their start offsets. A partition then belongs to one reader, and its next offset is
-the split's position in every snapshot. As in Spark, nothing is ever committed to Kafka's consumer group.
+the split's position in every snapshot. As in Spark, no offset is ever committed to Kafka's consumer group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.model.splits import Discovery, Split
 log = get_logger(__name__)
 
 DISCOVERY_INTERVAL_S = 1.0
-"""Interval between two discoveries of new topics and partitions, because each sends requests to a broker."""
+"""Minimum interval between two discoveries of topics and partitions, because each sends requests to brokers."""
 
 Known = dict[str, dict[str, int]]
 """Topic -> partition -> start offset of its split."""
@@ -35,14 +35,14 @@ Known = dict[str, dict[str, int]]
 class KafkaSource(Source):
     """Source of ``spark.readStream.format("kafka")``.
 
-    As in Spark, a partition that is new to a running query begins at its first offset, regardless of
+    As in Spark, a partition that appears while the query runs is read from its first offset, regardless of
     ``startingOffsets``. While no broker answers, the query waits; only its first discovery must succeed.
 
     Args:
         texts: the reader's options, as given.
 
     Raises:
-        ConfigError, NotSupported: an option cannot be obeyed.
+        ConfigError, NotSupported: an option is invalid or not supported.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -56,14 +56,14 @@ class KafkaSource(Source):
         self._frozen = False
 
     def open(self, location: str, operator_id: str) -> None:
-        """Make the client check its settings before anything runs. It does not connect to a broker."""
+        """Let the client check its settings before the query runs, without a connection to a broker."""
         self._config.consumer("penstock-check", lambda error: None).close()
 
     def describe(self) -> str:
         return f"KafkaV2[{self._options.topics.describe()}]"
 
     def offset_of(self, splits: Sequence[Split]) -> Plain:
-        """Return topic -> partition -> next offset, as Spark writes it."""
+        """Return the next offsets in Spark's form: topic -> partition -> offset."""
         found: dict[str, dict[str, Plain]] = {}
         for split in sorted(splits, key=lambda split: (str(split.spec["topic"]), int(str(split.spec["partition"])))):
             partitions = found.setdefault(str(split.spec["topic"]), {})
@@ -100,15 +100,15 @@ class KafkaSource(Source):
         return self._discovery(known, new, starts, parallelism)
 
     def discovery_at(self, offsets: Mapping[Partition, int], parallelism: int) -> Discovery:
-        """Return the state and the splits of a query that starts at these offsets. Sends no request to a broker."""
+        """Return the state and the splits of a query that starts at these offsets. Send no request to a broker."""
         return self._discovery({}, sorted(offsets), offsets, parallelism)
 
     def range_between(
         self, start: Mapping[Partition, int], end: Mapping[Partition, int], parallelism: int
     ) -> Discovery | None:
-        """Return splits like ``discovery_at(start)`` that are first read up to ``end`` only.
+        """Return the result of ``discovery_at(start)`` with splits that are first read up to ``end`` only.
 
-        Return None if the two have different partitions, or an end is below its start.
+        Return None if ``start`` and ``end`` have different partitions, or if an end is before its start.
         """
         if start.keys() != end.keys() or any(end[partition] < offset for partition, offset in start.items()):
             return None
@@ -133,7 +133,7 @@ class KafkaSource(Source):
         return self._cluster
 
     def _discover_first(self, parallelism: int) -> Discovery:
-        """Discover the partitions at the first start, with retries: not all brokers may know a new topic yet."""
+        """Discover the partitions at the first start. Retry, because not all brokers may know a new topic yet."""
         tries = self._options.fetch_retries
         for left in range(tries - 1, -1, -1):
             try:
@@ -199,9 +199,9 @@ class KafkaSource(Source):
     # ---- data loss and unavailable brokers ----
 
     def _check_missing(self, known: Known, found: PartitionList) -> None:
-        """Report partitions that were deleted: they are missing in as many discoveries as there are retries.
+        """Report deleted partitions as data loss when they are missing in ``fetch_retries`` successive discoveries.
 
-        While brokers restart, they can be missing for a moment.
+        One discovery is not sufficient: partitions can be missing for a moment while brokers restart.
         """
         missing = [(t, int(p)) for t, numbers in known.items() for p in numbers if (t, int(p)) not in found.partitions]
         self._missing_count = self._missing_count + 1 if missing else 0

@@ -1,8 +1,8 @@
 """Encoding of a user's ``WriterCommitMessage`` as bytes in a snapshot.
 
 A dataclass of plain values becomes JSON with its module and name; any other message becomes a pickle with an HMAC. Both
-have the columns of the written rows (``row_columns``). Decoding imports nothing: the class of a plain message must be
-loaded, as it is after the program has created its data source.
+have the columns of the written rows (``row_columns``). Decoding a plain message imports nothing: its class must already
+be loaded, which is the case after the program has created its data source.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoc
 def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> tuple[WriterCommitMessage, str]:
     """Return the message and its columns; "" for a message of an earlier release, which has no columns.
 
-    A pickle is opened only after its signature is verified.
+    A pickle is loaded only after its signature is verified.
 
     Raises:
-        SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
+        SinkError: the message is forged, signed with another key or for another epoch, or its class is not loaded.
     """
     if exceeds_value_limit(data):
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: it holds too many values")
@@ -85,9 +85,9 @@ def _purpose(query_id: str, epoch: int, columns: str) -> str:
 
 
 def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
-    """Return the fields, if the constructor restores the message from them exactly; else None."""
+    """Return the fields of a message if the constructor can restore it exactly from them; None otherwise."""
     cls = type(message)
-    # The next program does not find a class under its name that came to the slot by value (local, or of a notebook).
+    # A class that was pickled by value (a local class, or one of a notebook) cannot be found by name after a restart.
     if not dataclasses.is_dataclass(cls) or _loaded(cls.__module__, cls.__qualname__) is not cls:
         return None
     names = [field.name for field in dataclasses.fields(cls) if field.init]
@@ -98,7 +98,7 @@ def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True for a value that JSON restores exactly: no tuples, no subclasses, no keys but strings, no NaN."""
+    """Return True for a value that JSON restores exactly: no tuples, subclasses, NaN, infinities or non-string keys."""
     if type(value) is dict:
         return all(type(key) is str and _is_plain(item) for key, item in value.items())
     if type(value) is list:

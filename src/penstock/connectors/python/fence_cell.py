@@ -1,7 +1,8 @@
 """Fence of a user's sink: one value that the sink stores and replaces with compare-and-set.
 
-A stream writer that has the methods ``readFence`` and ``replaceFence`` is fenced. ``docs/fencing.md`` says what they
-and ``commit`` must guarantee. File sinks need a log and a directory; a sink with transactions needs only this value.
+A stream writer that has the methods ``readFence`` and ``replaceFence`` is fenced. ``docs/fencing.md`` describes the
+guarantees that they and ``commit`` must give. File sinks need a log and a directory; a sink with transactions needs
+only this value.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from penstock.operators.python.user_code import user_errors
 
 @runtime_checkable
 class FencedWriter(Protocol):
-    """Methods of a user's stream writer with a fence."""
+    """Methods of a user's stream writer that supports a fence."""
 
     def readFence(self, queryId: str) -> bytes | None:  # noqa: N802, N803 - as PySpark names such methods
         """Return the stored value of a query, or None."""
 
     def replaceFence(self, queryId: str, expected: bytes | None, value: bytes) -> bool:  # noqa: N802, N803
-        """Store a value if the stored one is ``expected``, in one atomic step. Return True if it was stored."""
+        """Store ``value`` atomically if the stored value is ``expected``. Return True if it was stored."""
 
 
 class FenceValue(msgspec.Struct, frozen=True):
@@ -39,11 +40,11 @@ class FenceValue(msgspec.Struct, frozen=True):
 
 
 class FenceCell:
-    """Fence of one sink of the user, as one driver uses it.
+    """Fence of one sink of the user, from the view of one driver.
 
     Args:
         writer: returns the user's writer, and creates it if necessary.
-        query_id: the query whose value it is.
+        query_id: id of the query, by which the value is stored.
         output: name of the output, for messages.
     """
 
@@ -59,7 +60,7 @@ class FenceCell:
         return self._committed(self._read(), opener).admits(opener, self._output)
 
     def written_from(self) -> str:
-        """Return the path of the location that committed last; empty if none has."""
+        """Return the path of the location that committed last; empty if no location has committed."""
         held = self._read()
         return "" if held is None else held.committed.location
 
@@ -99,7 +100,7 @@ class FenceCell:
 
     @property
     def next_batch(self) -> int:
-        """Batch id after all that sinks may have got."""
+        """Exclusive upper bound of the batch ids that sinks may have received."""
         return 0 if self._value is None else self._value.committed.next_batch
 
     def is_lost(self) -> bool:

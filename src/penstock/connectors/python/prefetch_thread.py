@@ -1,4 +1,4 @@
-"""Prefetch thread: runs a blocking iterator on a thread of its own and queues its items, up to a limit."""
+"""Prefetch thread: runs a blocking iterator on a separate thread and queues its items, up to a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 0.3
-"""Longest wait of ``close`` for running user code, in seconds. All threads of a slot have one second to end."""
+"""Longest wait of ``close`` for running user code, in seconds. All threads of a slot must end within one second."""
 
 _blocked_threads: list[threading.Thread] = []
 
@@ -25,12 +25,14 @@ def blocked_threads() -> list[threading.Thread]:
 class PrefetchThread(Generic[T]):
     """Thread that runs ``produce(stop)`` and queues its items.
 
-    ``take`` never blocks. It raises the iterator's error when no item before the error is left; ``user_traceback`` is
-    then set. User code that blocks for ever cannot be stopped: the thread is a daemon and ends with the process.
+    ``take`` never blocks. It raises the iterator's error after it has returned all items before the error;
+    ``user_traceback`` is then set. User code that blocks forever cannot be stopped: the thread is a daemon and ends
+    with the process.
 
     Args:
         name: name of the thread.
-        produce: returns the iterator. Its argument is an event that ``close`` sets; code that waits should wait for it.
+        produce: returns the iterator. Its argument is an event that ``close`` sets. Code that waits should also end its
+            wait when the event is set.
         capacity: limit for the weight of all queued items. A single item may exceed it.
         weight: returns the weight of an item, at least 1.
     """
@@ -43,15 +45,15 @@ class PrefetchThread(Generic[T]):
         self._items: deque[T] = deque()
         self._room = threading.Condition()
         self._stop = threading.Event()
-        # Each counter has one writer, so that an item costs no lock while there is room.
+        # Each counter has only one writing thread, so that no lock is necessary per item while the queue is not full.
         self._weight_in = 0
         self._weight_out = 0
         self._waiting = False
         self._ended = False
         self._error: BaseException | None = None
         self.user_traceback = ""
-        # Only the thread refers to ``produce``, which is often a method of the owner. Otherwise each owner would be
-        # part of a reference cycle, and the query would wait for the garbage collector.
+        # Only the thread refers to ``produce``, which is often a method of the owner. Otherwise the owner would be part
+        # of a reference cycle, and only the garbage collector would release it.
         self._thread = threading.Thread(target=self._run, args=(produce,), name=f"penstock-read-{name}", daemon=True)
         self._thread.start()
 
@@ -75,14 +77,14 @@ class PrefetchThread(Generic[T]):
         return self._weight_in - self._weight_out
 
     def _wait_for_room(self) -> None:
-        """Wait until half of the queue is free: waking a thread costs far more than an item."""
+        """Wait until half of the queue is free. Waking the thread for each item would cost far more than the items."""
         with self._room:
             self._waiting = True
             self._room.wait_for(lambda: self._stop.is_set() or self._ahead * 2 <= self._capacity)
             self._waiting = False
 
     def take(self, limit: int) -> list[T]:
-        """Return queued items, until their weight reaches ``limit``; empty if there are none now."""
+        """Return queued items, until their weight reaches ``limit``; an empty list if the queue is empty."""
         ended = self._ended  # read before the queue: a queue that is empty after the end stays empty
         taken: list[T] = []
         weight = 0

@@ -1,4 +1,7 @@
-"""Reader of Python data sources. User code runs on a thread; a checksum verifies that a replay yields equal rows."""
+"""Reader of Python data sources.
+
+User code runs on a separate thread. A checksum verifies that a replay yields equal rows.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,17 @@ from penstock.model.splits import Split
 from penstock.operators.batches import first_rows
 
 QUEUED_ROWS = 16_384
-"""Limit for the rows that user code has read ahead. A RecordBatch counts by its bytes; one may exceed it."""
+"""Limit for the rows that user code has read ahead.
+
+A RecordBatch counts as one row per ``ROW_BYTES`` bytes. A single batch may exceed the limit.
+"""
 PATIENCE_MS = 10
-"""Longest delay between two polls of a reader without rows. The first ones come sooner: most have rows at once."""
+"""Longest delay in milliseconds between two polls of a reader without rows.
+
+The first delays are shorter, because most readers have rows immediately.
+"""
 ROW_BYTES = 256
-"""Estimated size of a row of Python objects."""
+"""Estimated size of a row of Python objects, in bytes."""
 
 StreamReader: TypeAlias = DataSourceStreamReader | SimpleDataSourceStreamReader
 
@@ -83,7 +92,7 @@ class PythonSourceReader(SourceReader):
         return None
 
     def wake_after_ms(self) -> int:
-        """Return 1, 2, 4, 8 and then ``PATIENCE_MS``, counted from the last rows or the start of the split."""
+        """Return 1, 2, 4, 8 and then ``PATIENCE_MS``, for successive polls since the last rows or the split's start."""
         return 1 << (self._empty_polls - 1) if 0 < self._empty_polls < 5 else PATIENCE_MS
 
     def snapshot(self) -> Sequence[Split]:
@@ -127,10 +136,10 @@ class _Progress:
     """Progress within a range.
 
     Attributes:
-        rows: number of rows read since its start.
+        rows: number of rows read since the start of the range.
         checksum: checksum of these rows.
-        skip: on a replay, number of rows at the start that are checked but not returned; 0 when they are checked.
-        expected: checksum that they must have.
+        skip: number of rows at the start that a replay must check and not return; 0 after they are checked.
+        expected: expected checksum of these ``skip`` rows.
     """
 
     rows: int = 0
@@ -140,7 +149,7 @@ class _Progress:
 
 
 class _OpenSplit:
-    """Split that is being read: its thread, its converted rows that are not returned yet, and its progress."""
+    """Split that is being read: its thread, its progress, and its converted rows that are not returned yet."""
 
     def __init__(
         self, split: Split, name: str, make_reader: Callable[[], StreamReader], converter: RowConverter
@@ -189,7 +198,7 @@ class _OpenSplit:
 
     @property
     def idle(self) -> bool:
-        """True if the newest read of a simple reader found nothing and began after the last ``refresh``."""
+        """True if the newest read of a simple reader found no rows and began after the last ``refresh``."""
         return self._simple is not None and self._idle_since_refresh >= self._simple.refreshes
 
     def refresh(self) -> None:
@@ -202,7 +211,7 @@ class _OpenSplit:
             self._frontier_refresh = self._simple.refreshes
 
     def frontier_passed(self) -> bool | None:
-        """Return True if all rows of a read that began after the frontier were returned. None: the split is a range."""
+        """Return True if all rows of a read that began after ``begin_frontier`` were returned; None for a range."""
         if self._simple is None:
             return None
         return self._passed_refresh >= self._frontier_refresh
@@ -212,7 +221,7 @@ class _OpenSplit:
             self._simple.freeze()
 
     def committed(self, splits: Sequence[Split]) -> None:
-        """Commit the start of this split's range in a complete snapshot: nothing before it is read again."""
+        """Commit the start of this split's range in a complete snapshot. No row before it is read again."""
         if self._simple is not None:
             for split in splits:
                 if split.split_id == self._split.split_id and "start" in split.position:
@@ -226,7 +235,7 @@ class _OpenSplit:
         return self._prefetch.finished and not self._items and not self._ready
 
     def next_batch(self, max_rows: int, max_bytes: int) -> pa.RecordBatch | None:
-        """Return the next rows; None if there are none now or the split is finished."""
+        """Return the next rows; None if none are available now or the split is finished."""
         if not self._ready:
             self._convert(max_rows)
         while self._ready:
@@ -246,7 +255,7 @@ class _OpenSplit:
         return None
 
     def _convert(self, max_rows: int) -> None:
-        """Convert items up to the next marker to batches, so that no batch has rows of two ranges."""
+        """Convert the items before the next marker to batches, so that no batch has rows of two ranges."""
         self._items.extend(self._take(max_rows))
         rows: list[Any] = []
         while self._items:
@@ -277,7 +286,7 @@ class _OpenSplit:
             raise self._failure(error, self._prefetch.user_traceback) from error
 
     def _on_marker(self, item: Range | Idle) -> None:
-        """Move the position to the start of a new range. Everything before the marker was returned."""
+        """Move the position to the start of a new range. All rows before the marker have been returned."""
         read = item if isinstance(item, Idle) else self._range
         self._passed_refresh = max(self._passed_refresh, read.refreshes)
         if isinstance(item, Idle):

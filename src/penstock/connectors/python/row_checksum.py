@@ -1,4 +1,4 @@
-"""Running checksum of rows, which does not depend on how the rows are cut into batches."""
+"""Running checksum of rows, independent of the division of the rows into batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import xxhash
 
 
 class RowChecksum:
-    """Checksum: xxh3-128 of the values of each column, with null values zeroed, combined in column order.
+    """Running checksum: xxh3-128 digests of the columns, combined in a fixed order. Null values are zeroed.
 
-    Each leaf column has a stream of its own (validity as bytes, lengths as 32-bit integers, values as in Arrow), to
-    which data are only appended. So the digest after n rows is the same for all batches that have these n rows.
+    Each column and nested column has separate streams for validity (as bytes), lengths (as 32-bit integers) and values
+    (as in Arrow). Data are only appended to streams. So the checksum of some rows does not depend on their division
+    into batches.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class RowChecksum:
     def _texts(self, path: str, array: pa.Array) -> None:
         kind = pa.large_binary()
         array = array.cast(kind) if array.type != kind else array
-        # Compacted: the data buffer then holds exactly these values, nulls as empty.
+        # Concatenation compacts the array: its data buffer then has exactly these values, with empty ones for nulls.
         filled = pa.concat_arrays([pc.fill_null(array, pa.scalar(b"", kind))])
         lengths = pc.binary_length(filled).cast(pa.int32())
         self._feed(f"{path}n", lengths.to_numpy(zero_copy_only=False))

@@ -1,7 +1,7 @@
 """Conversion of the rows that a user's ``read`` yields to Arrow batches, by the rules of PySpark's own worker.
 
-A null in a column that is declared without nulls is an error, because operators rely on the declaration. Spark accepts
-it, with undefined results.
+A null in a column that is declared as not nullable is an error, because operators rely on the declaration. Spark
+accepts such a null, with undefined results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import DataError
 
 _SHOWN = 60
-"""Limit for the characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 class RowConverter:
@@ -47,7 +47,7 @@ class RowConverter:
             first_row: number of the first row in its range, for messages.
 
         Raises:
-            DataError: an item does not fit the schema. The text has the column and the row.
+            DataError: an item does not fit the schema. The message has the column and the row.
         """
         result: list[pa.RecordBatch] = []
         rows: list[Any] = []
@@ -93,7 +93,7 @@ class RowConverter:
         return row
 
     def _explained(self, rows: Sequence[Any], first_row: int) -> DataError | None:
-        """Return the error of the first row that cannot be converted; None if all can."""
+        """Return the error of the first row that cannot be converted; None if all rows can be converted."""
         for number, row in enumerate(rows, first_row):
             try:
                 values = self._values(row)
@@ -127,9 +127,9 @@ class RowConverter:
 
 
 def _forbidden_nulls(array: pa.Array, field: pa.Field, where: str) -> Iterator[tuple[str, int]]:
-    """Yield path and row of nulls that ``field`` does not allow: not all of them, but at least one if there are any.
+    """Yield path and row of nulls that ``field`` does not allow: at least one if there are any, but not all.
 
-    For nulls inside lists and maps the row is that of the outermost value.
+    For a null inside a list or map, the row is that of the outermost value.
     """
     if not field.nullable and array.null_count:
         yield where, int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
@@ -154,6 +154,6 @@ def _forbidden_nulls(array: pa.Array, field: pa.Field, where: str) -> Iterator[t
 
 
 def _forbids(kind: pa.DataType) -> bool:
-    """Return True if the type has an inner field that must not be null (keys of maps never are)."""
+    """Return True if the type has an inner field that is not nullable. The keys of a map are always valid."""
     inner = [kind.item_field] if pa.types.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
     return any(not field.nullable or _forbids(field.type) for field in inner)

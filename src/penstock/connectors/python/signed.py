@@ -24,11 +24,11 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def load_key() -> bytes:
     """Return the key of this user, which is created on first use with mode 0600.
 
-    It is read from the file that ``PENSTOCK_HMAC_KEY_FILE`` names, else from ``~/.config/penstock/hmac.key``. A query
-    that moves to another machine needs the same key there.
+    The key is read from the file that ``PENSTOCK_HMAC_KEY_FILE`` names, otherwise from
+    ``~/.config/penstock/hmac.key``. A query that moves to another machine needs the same key there.
 
     Raises:
-        ConfigError: the file cannot be read or created, is too short, or is open to others.
+        ConfigError: the file cannot be read or created, is too short, or other users can access it.
     """
     configured = os.environ.get(KEY_FILE_VARIABLE)
     path = Path(configured) if configured else Path.home() / ".config" / "penstock" / "hmac.key"
@@ -46,7 +46,7 @@ def load_key() -> bytes:
 
 
 def sign(key: bytes, purpose: str, blob: bytes) -> bytes:
-    """Return the HMAC and the blob. The HMAC covers ``purpose``, so that the blob is valid for this purpose only."""
+    """Return the HMAC followed by the blob. The HMAC covers ``purpose``, so the blob is valid for this purpose only."""
     return _digest(key, purpose, blob) + blob
 
 

@@ -1,6 +1,7 @@
 """Read loop of a ``SimpleDataSourceStreamReader``, on the thread of its split.
 
-As in Spark, the same reader object reads and, between two reads, gets ``commit`` and ``prepareForTriggerAvailableNow``.
+As in Spark, ``read``, ``commit`` and ``prepareForTriggerAvailableNow`` are called on the same reader object. The last
+two are called between two reads.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from penstock.errors import DataError
 from penstock.model.plain import Plain
 
 IDLE_PAUSE_S = 0.1
-"""Pause after a read that found nothing. A refresh, a commit, a freeze or the close ends it."""
+"""Pause in seconds after a read that found no rows. A refresh, a commit, a freeze or the close ends it early."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Marker in front of the rows of one read.
+    """Marker that precedes the rows of one read.
 
     Attributes:
         start: offset before the rows.
-        end: offset after the rows; None if nothing was read.
+        end: offset after the rows; None if the range has not been read yet.
         refreshes: number of refreshes that had been requested when the read began.
     """
 
@@ -38,7 +39,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Idle:
-    """Marker for a read that found nothing new. ``refreshes``: as in ``Range``."""
+    """Marker for a read that found no rows. ``refreshes``: as in ``Range``."""
 
     refreshes: int
 
@@ -48,7 +49,7 @@ class SimpleReadLoop:
 
     Args:
         name: name of the source, for messages.
-        first: range to begin with. If it has an end, its rows are read again between its offsets.
+        first: range to begin with. If it has an end, this is a replay: its rows are read with ``readBetweenOffsets``.
 
     Attributes:
         refreshes: number of refreshes requested so far.
@@ -67,21 +68,21 @@ class SimpleReadLoop:
         self._wake_up.set()
 
     def freeze(self) -> None:
-        """End the input with what exists now.
+        """End the input with the input that exists now.
 
-        Without ``SupportsTriggerAvailableNow`` this is one more read, as Spark reads such a source in one batch. The
-        reader is not idle before all of that is read, even if it was idle before.
+        From a reader without ``SupportsTriggerAvailableNow``, this is the input of one more read, as Spark reads such a
+        source in one batch. The reader does not count as idle until this input is read, even if it was idle before.
         """
         self._frozen = True
         self.request_refresh()
 
     def commit(self, offset: Plain) -> None:
-        """Call the user's ``commit`` with ``offset`` before the next read: nothing before it is read again."""
+        """Request a call of the user's ``commit`` before the next read. No row before ``offset`` is read again."""
         self._commit = offset
         self._wake_up.set()
 
     def wake(self) -> None:
-        """End a pause, because the stop event of ``items`` was set or is about to be."""
+        """End a pause, so that the loop sees the stop event of ``items``."""
         self._wake_up.set()
 
     def items(self, reader: SimpleDataSourceStreamReader, stop: threading.Event) -> Iterator[Any]:
@@ -94,7 +95,7 @@ class SimpleReadLoop:
             start = end
         prepared = ended = False
         while not stop.is_set():
-            self._wake_up.clear()  # before the requests are read, so that none is missed
+            self._wake_up.clear()  # must precede the reading of requests, so that none is missed
             refreshes = self.refreshes
             if (offset := self._commit) != committed:
                 reader.commit(cast("dict[str, Any]", offset))
@@ -135,7 +136,7 @@ def as_iterator(name: str, method: str, rows: object) -> Iterator[Any]:
     """Return ``rows``, which must be an iterator, as in Spark.
 
     Raises:
-        DataError: it is something else. The text says how to make an iterator.
+        DataError: ``rows`` is not an iterator. The message says how to make one.
     """
     if not isinstance(rows, Iterator):
         raise DataError(f"source {name}: {method} returned a {type(rows).__name__}; return an iterator, as iter(rows)")

@@ -1,14 +1,15 @@
 """Sink of a ``pyspark.sql.datasource.DataSource`` with a ``streamWriter``.
 
-The contract of these writers is two-phase: ``write`` in the tasks returns a message, and ``commit(messages, batchId)``
-on the driver makes the batch visible. Here a batch is an epoch with rows: there is one ``write`` per subtask that has
-any, and ``batchId`` is the epoch's batch id (docs/batch-ids.md). Epochs without rows are not committed.
+These writers commit in two phases: ``write`` in the tasks returns a message, and ``commit(messages, batchId)`` on the
+driver makes the batch visible. Here a batch is an epoch with rows. ``write`` is called once in each subtask that has
+rows, and ``batchId`` is the epoch's batch id (docs/batch-ids.md). Epochs without rows are not committed, except in
+complete mode.
 
 ``abort`` is never called. Spark calls it when tasks of a micro-batch failed, with the messages of the other tasks, and
-then repeats the batch under the same number. Here a message belongs to a snapshot as soon as it exists. Messages that
-are in no complete snapshot are lost; all others are committed, repeatedly if necessary with the same messages and
-batchId. The user must clean up data that a ``write`` staged without a commit, as after a kill of Spark's driver. If a
-slot ends during a ``write``, its ``finally`` blocks run.
+then repeats the batch with the same number. Here a message becomes part of a snapshot as soon as it exists. Messages
+that are in no complete snapshot are lost. All other messages are committed, repeatedly if necessary, with the same
+messages and ``batchId``. The user must clean up data that a ``write`` staged and that is never committed, as after a
+kill of Spark's driver. If a slot ends normally during a ``write``, the ``finally`` blocks of ``write`` run.
 
 If the query was edited while a batch was pending, ``commit`` is called on a writer that ``streamWriter`` created for
 the schema with which the rows were written.
@@ -51,9 +52,10 @@ class PythonSink(Sink):
     """Sink that writes to a data source of the user.
 
     Args:
-        name: its short name, for messages.
-        factory: the DataSource class (called with the options), or a function without arguments that makes one.
-        options: options of the writer; keys are case-insensitive for the user, as in Spark.
+        name: short name of the data source, for messages.
+        factory: the DataSource class (called with the options), or a function without arguments that creates a
+            DataSource.
+        options: options of the writer. The user gets them with case-insensitive keys, as in Spark.
         schema: the Arrow schema of the rows.
         spark_schema_json: the same schema as ``StructType.json()``.
         overwrite: argument of ``streamWriter``, as in Spark (True for complete mode).
@@ -75,7 +77,7 @@ class PythonSink(Sink):
         self.name = name
         self.schema = schema
         self.time_zone = time_zone
-        # Slots sign with the key that the driver verifies with. It is sent in the task and never stored.
+        # Slots sign messages with this key, and the driver verifies them. The key is sent in the task and never stored.
         self.key = load_key()
         self._factory = factory
         self._options = dict(options)
@@ -95,7 +97,10 @@ class PythonSink(Sink):
         return StructType.fromJson(json.loads(self.columns))
 
     def make_writer(self, columns: str, operator: str = "") -> DataSourceStreamWriter:
-        """Create a writer of the user's class for rows of these columns (``row_columns``). ``operator``: for errors.
+        """Create the user's writer for rows with these columns (``row_columns``).
+
+        Args:
+            operator: name of the operator in errors; empty: the name of the sink.
 
         Raises:
             FunctionError: user code raised.
@@ -135,7 +140,7 @@ class _PythonSinkWriter(SinkWriter):
             self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
 
     def replace(self) -> None:
-        """Call ``write`` also for an empty result: without rows, or with one empty RecordBatch."""
+        """Call ``write`` also for an empty result. It gets no rows, or one empty RecordBatch."""
         if self._call is None:
             self.write(empty_batch(self._sink.schema))
 
@@ -174,10 +179,10 @@ class _PythonSinkCommitter(SinkCommitter):
     def __init__(self, sink: PythonSink) -> None:
         self._sink = sink
         self._writers: dict[str, DataSourceStreamWriter] = {}
-        """Writers by the columns of their rows."""
+        """Writers, by the columns of the rows."""
         self._fence: FenceCell | None = None
         self._lock = threading.Lock()
-        """Held for a record and the commit that relies on it."""
+        """Held while a position is recorded, and until the commit that relies on it has ended."""
 
     def open(self, query_id: str) -> None:
         writer = self._writer(self._sink.columns)
@@ -244,7 +249,7 @@ class _PythonSinkCommitter(SinkCommitter):
         try:
             writer.commit(messages, permit.batch)
         except Exception as error:
-            self._writers.clear()  # its state may be broken; the next driver would create a new one, too
+            self._writers.clear()  # the writer's state may be broken; the next driver would also create a new writer
             self.check_held()
             raise CommitInterrupted(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "

@@ -1,14 +1,16 @@
 """Source of a ``pyspark.sql.datasource.DataSource`` with a ``streamReader`` or a ``simpleStreamReader``.
 
-*streamReader*: the driver asks for ``latestOffset`` and plans ``partitions(start, end)``; each partition is a split.
-Partitions are user objects and are never stored: a split holds the two offsets and the partition's index, and the
-reader in the slot plans the same range again. *simpleStreamReader*: one split that moves along, range by range.
+*streamReader*: the driver calls ``latestOffset`` and ``partitions(start, end)``; each partition is a split. Partitions
+are user objects and are never stored: a split has the two offsets and the partition's index, and the reader in the slot
+plans the same range again. *simpleStreamReader*: there is only one split, which advances range by range.
 
-What Spark calls on the driver, and when, is called here as well: ``initialOffset`` at the very first start,
-``latestOffset`` with a start and a ``ReadLimit`` or, as before PySpark 4.2, without (such a reader is first asked for
-``partitions(offset, offset)`` where a query goes on, and may learn from it where it is), ``reportLatestOffset`` for
-progress, ``commit`` and ``stop``. A limit bounds a range, as it bounds a micro-batch there. Filters are pushed to batch
-readers only, in Spark as here: a stream reader has no ``pushFilters``.
+The driver calls the same methods as Spark's driver: ``initialOffset`` at the first start of a query, ``latestOffset``,
+``reportLatestOffset`` for progress reports, ``commit`` and ``stop``. ``latestOffset`` gets a start offset and a
+``ReadLimit``. In readers written before PySpark 4.2 it has no parameters. When a query continues, such a reader first
+gets a call of ``partitions(offset, offset)``, from which it may learn the current offset.
+
+A limit bounds a range, as it bounds a micro-batch in Spark. As in Spark, filters are pushed to batch readers only: a
+stream reader has no ``pushFilters``.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from penstock.operators.python.user_code import user_errors
 DataSourceFactory = type[DataSource] | Callable[[], DataSource]
 
 EMPTY_RANGES = 100
-"""Limit for the consecutive ranges without a partition that one discovery skips to find input."""
+"""Limit for the consecutive ranges without partitions that one discovery skips."""
 
 _STREAM_READERS = ("streamReader", "simpleStreamReader")
 _LIMITS = (ReadAllAvailable, ReadMinRows, ReadMaxRows, ReadMaxFiles, ReadMaxBytes)
@@ -59,14 +61,15 @@ class PythonSource(Source):
     """Data source of the user. A range is planned only when a reader requests it, so that it includes the newest rows.
 
     Args:
-        name: its short name, for messages.
-        factory: the DataSource class (called with the options), or a function without arguments that makes one.
-        options: options of the reader; keys are case-insensitive for the user, as in Spark.
-        schema: the Arrow schema of the rows, timestamps in UTC.
+        name: short name of the data source, for messages.
+        factory: the DataSource class (called with the options), or a function without arguments that creates a
+            DataSource.
+        options: options of the reader. The user gets them with case-insensitive keys, as in Spark.
+        schema: the Arrow schema of the rows, with timestamps in UTC.
         spark_schema_json: the same schema as ``StructType.json()``.
 
     Raises:
-        NotSupported: the class reads batches only.
+        NotSupported: the class does not support streaming.
     """
 
     discovers_ahead = False
@@ -110,7 +113,7 @@ class PythonSource(Source):
             return discovery
 
     def discovery_at(self, offset: dict[str, Any]) -> Discovery:
-        """Return the state and the splits of a query that starts at this offset. Creates the user's reader."""
+        """Return the state and the splits of a query that starts at this offset. Create the user's reader."""
         with user_errors(self._label):
             reader = self._on_driver()
         if isinstance(reader, SimpleDataSourceStreamReader):
@@ -119,7 +122,7 @@ class PythonSource(Source):
         return Discovery((), {"offset": offset, "range": 0})
 
     def range_between(self, start: dict[str, Any], end: dict[str, Any]) -> Discovery | None:
-        """Return the splits between two offsets and the state after them; None if its reader has no partitions."""
+        """Return the splits between two offsets and the state after them; None for a simple reader."""
         with user_errors(self._label):
             reader = self._on_driver()
             if isinstance(reader, SimpleDataSourceStreamReader):
@@ -130,10 +133,10 @@ class PythonSource(Source):
         return self._latest
 
     def freeze(self) -> None:
-        """End the input with what exists now, as Spark does it.
+        """End the input with the input that exists now, as Spark does.
 
-        A reader with ``SupportsTriggerAvailableNow`` is prepared and read until it has no more. From any other reader
-        one range without a limit is read, since Spark reads it in one batch.
+        A reader with ``SupportsTriggerAvailableNow`` is prepared, and then read until it has no more rows. From any
+        other reader, one range without a limit is read, because Spark reads it in one batch.
         """
         self._frozen = True
         with user_errors(self._label):
@@ -142,7 +145,7 @@ class PythonSource(Source):
                 reader.prepareForTriggerAvailableNow()
 
     def committed(self, state: Plain) -> None:
-        # ``PythonSourceReader.committed`` does this for a simple reader, which lives in a slot.
+        # For a simple reader, rows are read in a slot, where ``PythonSourceReader.committed`` also commits.
         if state is None:
             return
         with user_errors(self._label):
@@ -163,7 +166,7 @@ class PythonSource(Source):
         return f"source {self._name}"
 
     def _on_driver(self) -> Any:
-        """Return the reader on the driver, which lives as long as the query there."""
+        """Return the driver's reader, which is created at the first call and used until ``close``."""
         if self._driver_reader is None:
             self._driver_reader = self._make_reader()
         return self._driver_reader
@@ -229,7 +232,7 @@ class PythonSource(Source):
         return self._offset("latestOffset", reader.latestOffset(start, limit))
 
     def _offset(self, method: str, offset: object) -> dict[str, Any]:
-        """Return the offset as Spark stores it, in JSON: keys become strings and tuples become lists."""
+        """Convert an offset to JSON and back, as Spark does: keys become strings and tuples become lists."""
         if not isinstance(offset, dict):
             raise DataError(f"{self._label}: {method} returned {offset!r}; it must return a dict")
         return cast("dict[str, Any]", json.loads(json.dumps(offset)))

@@ -1,9 +1,9 @@
 """Spark source bridge: streams that only the JVM can read are read by Spark jobs and staged as files for the slots.
 
-The stream is cut into *ranges* by its own offsets, like micro-batches. The driver plans a range, a Spark job on a spare
-slot writes its rows to the checkpoint location, and each file becomes a split. The slots then read it like a file
-source: files are immutable, and a position is a row of a file. Neither a replay nor a rescale needs the JVM's reader
-again. docs/spark-source-bridge.md explains why no row is lost or read twice.
+The stream is divided into *ranges* by its own offsets, like micro-batches. The driver plans a range, a Spark job on a
+spare slot writes its rows to the checkpoint location, and each file becomes a split. The slots then read these files as
+in a file source: files are immutable, and a position is a row number in a file. Neither a replay nor a rescale needs
+the JVM's reader again. docs/spark-source-bridge.md explains why no row is lost or read twice.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ class SourceBridge(Protocol):
     """Spark's reader of one stream. Offsets are JSON texts. Called by one thread at a time; may block."""
 
     def open(self, directory: str) -> None:
-        """Open the stream. Called first. The stream may keep files in the directory for later restarts."""
+        """Open the stream. Called before all other methods. The stream may keep files in the directory for restarts."""
 
     def initial_offset(self) -> str:
         """Return the offset at which a new query begins."""
 
     def latest_offset(self, start: str) -> str:
-        """Return the end of the next range, within the source's own limits; ``start`` if there is nothing new."""
+        """Return the end of the next range, within the source's own limits; ``start`` if there are no new rows."""
 
     def freeze(self, start: str) -> str | None:
-        """Return the end of the existing input; None if ``latest_offset`` ends there from now on."""
+        """Return the end of the existing input; None if ``latest_offset`` never exceeds this end from now on."""
 
     def stage(self, start: str, end: str, directory: str) -> None:
         """Write the rows between two offsets as Parquet files to a directory that does not exist yet."""
 
     def committed(self, offset: str) -> None:
-        """Commit an offset: nothing before it is read again."""
+        """Commit an offset. No row before it is read again."""
 
     def stop(self) -> None: ...
 

@@ -1,7 +1,7 @@
 """Source of files that only Spark can read, through the Spark source bridge: a range is a list of files.
 
-Files are discovered as for every file source. A Spark job on a spare slot reads the files of one discovery and stages
-their rows in the checkpoint location, where the slots read them. See docs/spark-source-bridge.md.
+Files are discovered as in Penstock's own file source. A Spark job on a spare slot reads the files of one discovery and
+stages their rows in the checkpoint location, from which the slots read them. See docs/spark-source-bridge.md.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class SparkFileReader(Protocol):
         """Write the rows of these files as Parquet files to a directory that does not exist yet.
 
         Args:
-            files: paths by the directory whose subdirectories are partitions; the key is empty without partitions.
+            files: paths of the files, by the root of their partition directories; the key is empty without partitions.
             options: options of the format.
 
         Raises:
-            UnfitFile: they cannot be read as declared.
+            UnfitFile: the files cannot be read as declared.
         """
 
 
@@ -42,7 +42,7 @@ class SparkFilesSource(Source):
     """Source of ``spark.readStream.format(...)`` for formats and options that Penstock's own readers do not support.
 
     Args:
-        format: its name in Spark, for messages.
+        format: name of the format in Spark, for messages.
         path: a file, a directory or a pattern with wildcards.
         schema: the columns to read.
         options: Spark's options of file streams, and those of the format, which are passed to Spark unchanged.
@@ -50,10 +50,10 @@ class SparkFilesSource(Source):
         time_zone: time zone of the session.
         partitions: names of the partition columns.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
-        case_sensitive: compare names of columns with their case.
+        case_sensitive: compare column names case-sensitively.
 
     Raises:
-        ConfigError: an option of file streams that is not supported.
+        ConfigError: an option of file streams is not supported.
     """
 
     runs_spark_jobs = True
@@ -129,7 +129,7 @@ class SparkFilesSource(Source):
         return {"files": without_uncleaned(files), "range": number}
 
     def _stage(self, files: Sequence[Split], directory: str) -> None:
-        """Stage the files. Check them before and after, since Spark may read a changing file half old, half new."""
+        """Stage the files. Check them before and after: Spark may read a mixture of old and new content from a file."""
         assert self._reader is not None, "Spark is on the driver"
         paths: dict[str, list[str]] = {}
         for file in files:
@@ -143,7 +143,10 @@ class SparkFilesSource(Source):
             self._checked_path(file)
 
     def _checked_path(self, file: Split) -> str | None:
-        """Return the path of a file that has not changed since it was listed; None if it is gone and may be."""
+        """Return the path of a file, which must not have changed since it was listed.
+
+        Return None if the file no longer exists and ``ignoreMissingFiles`` is set.
+        """
         path = cast("str", file.spec["path"])
         try:
             check_as_listed(path, file)

@@ -1,13 +1,13 @@
 """Sink of ``foreachBatch(func)``: calls ``func`` on the driver with the DataFrame of each committed epoch.
 
-The rows are staged with the epoch, so that a failed call is repeated with the same rows and the same batch id, by this
-driver (which repeats commits) or by the next one. A successful call is also repeated if the driver dies before its
-epoch is logged. So ``func`` gets each batch at least once, as in Spark, and can recognize a repetition by its id.
+The rows are staged with the epoch. So a failed call is repeated with the same rows and the same batch id, by this
+driver (which repeats commits) or by the next one. A successful call is also repeated if the driver dies before the
+commit is logged. So ``func`` gets each batch at least once, as in Spark, and can recognize a repetition by its id.
 
 ``called.json`` next to the staged rows has the highest epoch for which ``func`` may have been called. It is durable
-before each call. A rollback need not take back any later epoch, because ``func`` never got it. A call that raised does
-not count: by raising, ``func`` reports that it has not written the batch. Earlier releases did not write this mark.
-Epochs are committed in order, so the first mark also covers all earlier epochs.
+before each call. A rollback need not take back any later epoch, because ``func`` never got its rows. A call that raised
+does not count: by raising, ``func`` reports that it has not written the batch. Earlier releases did not write this
+mark. Epochs are committed in order, so the first mark also covers all earlier epochs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.model.commits import EpochCommit
 log = get_logger(__name__)
 
 Call = Callable[[Sequence[str], str, int], None]
-"""Calls the user's function with the rows of staged files, their columns (``row_columns``) and the batch id."""
+"""Function that calls the user's function. Its arguments are the staged files, their columns and the batch id."""
 _SPARKS_CONDITION = (
     "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink."
 )
@@ -38,11 +38,11 @@ _AGAIN = "It is called again with the same batch id and rows."
 
 
 class ForeachBatchSink(StagingSink):
-    """Sink that calls a function of the user with each epoch; see the module's docstring.
+    """Sink that calls a function of the user with the rows of each epoch; see the module's docstring.
 
     Args:
         schema, columns: see ``StagingSink``.
-        call: calls the function; it stays on the driver, because slots only write.
+        call: calls the user's function. It is not sent to the slots, which only stage rows.
     """
 
     target_is_unknown = True
@@ -97,7 +97,7 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
         """Do nothing: the function was not called for these epochs."""
 
     def _called(self) -> int | None:
-        """Return the last epoch for which the function was called; None if no mark exists."""
+        """Return the highest epoch for which the function may have been called; None if no mark exists."""
         try:
             return int(json.loads(self._mark.read_bytes())["epoch"])
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
         replace_durably(self._mark, json.dumps({"epoch": epoch}).encode())
 
     def _take_back(self, before: int) -> None:
-        """Lower the mark. If that fails, a rollback may be refused although it would be possible."""
+        """Lower the mark after a failed call. If that fails, a rollback may be refused although it is possible."""
         try:
             self._set_called(before)
         except OSError as error:

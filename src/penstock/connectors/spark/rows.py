@@ -14,7 +14,7 @@ from penstock.operators.python.user_code import convert_for_user
 
 
 def to_rows(batch: pa.RecordBatch, schema: StructType) -> Iterator[Row]:
-    """Yield the rows of the batch as Rows, in order. Names of columns may repeat."""
+    """Yield the rows of the batch as Rows, in order. Column names may repeat."""
     converters = [ArrowTableToRowsConversion._create_converter(f.dataType, binary_as_bytes=True) for f in schema]
     names = schema.fieldNames()
     columns = convert_for_user(_lists, batch)

@@ -25,14 +25,16 @@ from penstock.snapshots.store.local_files import folder_of
 from penstock.snapshots.store.store import is_clean_path
 
 _RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
-"""Name of a range's directory: its number and a token, new for each try, since an older driver may still write its
-own."""
+"""Name of a range's directory: its number and a token.
+
+The token is new for each attempt, because an older driver may still write to its own directory.
+"""
 _FILE = re.compile(rf"{SOURCE_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
 """Path of a file of a range, relative to the location."""
 
 
 class StagedRanges:
-    """Staged ranges of one source. ``open`` it on the driver before it is sent to slots.
+    """Staged ranges of one source. Call ``open`` on the driver before this object is sent to slots.
 
     Args:
         name: name of the source, for messages.
@@ -54,10 +56,10 @@ class StagedRanges:
         return self._location / SOURCE_FOLDER / self._operator_id
 
     def stage(self, number: int, write: Callable[[str], None]) -> list[Split]:
-        """Stage a range and return its splits. The files are durable then.
+        """Stage a range durably and return its splits.
 
         Args:
-            number: number of the range; it rises by one from range to range.
+            number: number of the range. Each range has the number of the range before it plus one.
             write: writes Parquet files to a directory that does not exist yet.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -91,5 +93,5 @@ class StagedRanges:
 
 
 def _is_staged(path: str) -> bool:
-    """Return True if ``StagedRanges.stage`` may have given a split this path."""
+    """Return True if ``StagedRanges.stage`` may have created a split with this path."""
     return is_clean_path(path) and _FILE.fullmatch(path) is not None

@@ -2,12 +2,12 @@
 
 Below the sink's staging directory (``Sink.stage_in``)::
 
-    g3-<token>-00002-000005.parquet       Generation 3, subtask 2, the sixth file of its writer
+    g3-<token>-00002-000005.parquet       generation 3, subtask 2, the sixth file of its writer
 
-Columns are named by position, so all column names are possible. The message has the columns, and rows are delivered
-with them. A message names its file relative to the directory: a checkpoint location can be moved. A file is
-needed until the log says that its epoch is committed, since until then the epoch may be handed over again; the next
-``commits_logged`` removes it. ``abandon`` removes what a crash left.
+In the files, columns are named by position, so that the query's column names can be arbitrary. The message has the
+original columns, with which the rows are delivered. It names the file relative to the directory, so that a checkpoint
+location can be moved. A file is needed until the log records its epoch as committed, because until then the epoch may
+be committed again. The next ``commits_logged`` removes the file. ``abandon`` removes files that a crash left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _GENERATION = re.compile(r"g(\d+)-")
 
 
 class StagedRows(msgspec.Struct, frozen=True):
-    """Commit message: the file that one subtask staged in one epoch. ``columns``: see ``row_columns``."""
+    """Commit message: the file that one subtask staged in one epoch. ``columns``: see the module ``row_columns``."""
 
     file: StagedFileName
     rows: Count
@@ -55,8 +55,8 @@ def decode_staged(message: bytes) -> StagedRows:
     """Decode a message of a writer of staged rows.
 
     Raises:
-        SinkError: the message has another format, or a field does not follow its grammar. Files are delivered and
-            removed by these names.
+        SinkError: the message has another format, or a field does not follow its grammar. The check is necessary,
+            because files are delivered and removed by these names.
     """
     try:
         return decode_json(message, StagedRows)
@@ -77,7 +77,7 @@ class StagingSink(Sink):
         columns: the same schema as ``StructType.json()``.
 
     Raises:
-        NotSupported: a column's type has no form in Parquet.
+        NotSupported: a column's type cannot be stored in Parquet.
     """
 
     keeps_files = True
@@ -199,14 +199,18 @@ class StagedRowsCommitter(SinkCommitter):
 
     @abstractmethod
     def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
-        """Make the rows in ``files`` (absolute paths, at least one) visible, see ``SinkCommitter.commit``.
+        """Make the rows in ``files`` visible, see ``SinkCommitter.commit``.
 
         Args:
-            columns: the columns with which the rows were produced; see ``row_columns``.
+            files: absolute paths, at least one.
+            columns: the columns with which the rows were produced; see the module ``row_columns``.
         """
 
     def check_columns(self, columns: str) -> None:
-        """Raise a PenstockError if rows of these columns can never be delivered. The query has other columns now."""
+        """Raise a PenstockError if rows with these columns can never be delivered.
+
+        Called if they differ from the query's current columns.
+        """
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         staged = [decode_staged(message) for _, message in sorted(permit.messages.items())]
@@ -238,9 +242,9 @@ class StagedRowsCommitter(SinkCommitter):
                     log.warning("%s; it only takes up space", error)
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
-        """Remove what Generations up to ``generation`` staged, except files that may be delivered again.
+        """Remove the files that generations up to ``generation`` staged, except files that may be delivered again.
 
-        These are the files in ``pending``, and those of epochs whose commit is not in the log yet.
+        Files that may be delivered again are those in ``pending``, and those of epochs whose commit is not logged yet.
         """
         needed = {file for files in self._committed.values() for file in files}
         needed |= {decode_staged(message).file for message in pending}
@@ -272,7 +276,7 @@ class StagedRowsCommitter(SinkCommitter):
 
 
 def _in_location(path: Path) -> tuple[str, str]:
-    """Return the location of a staged file and the file's path there, for access that follows no link."""
+    """Split the path of a staged file into its location and its path there, for access that follows no links."""
     location = path.parents[2]
     return str(location), path.relative_to(location).as_posix()
 

@@ -1,7 +1,7 @@
 """Sink of ``toTable``: writes each epoch exactly once to a table of Spark's catalog that consists of files.
 
 Spark's own writer writes the files, on the driver, to a private directory of the table's location. Renames make them
-visible, and their names have the epoch. Below the location::
+visible. Their final names contain the epoch. Below the location::
 
     part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
 
@@ -12,8 +12,8 @@ and in the directory of ``files.private_directory``::
         e0000000008.ready/                                  Spark's files of epoch 8, and their list
     <query id>-<sink>-e0000000008-<token>.writing/          Spark has not finished it; a crash leaves it
 
-The next commit finishes one that a crash interrupted. Without ``.ready`` nothing of the epoch is visible, so Spark
-writes it again. With ``.ready`` the files that are still there are renamed.
+The next commit of the epoch finishes a commit that a crash interrupted. Without ``.ready``, no row of the epoch is
+visible, so Spark writes the files again. With ``.ready``, the files that are still in it are renamed.
 """
 
 from __future__ import annotations
@@ -64,10 +64,13 @@ class TableWriter(Protocol):
     """Spark's writer of a table, on the driver. Its methods block."""
 
     def open(self) -> str:
-        """Create the table if it does not exist, and return its directory. Raises SinkError."""
+        """Create the table if it does not exist, and return its directory. Raise SinkError on failure."""
 
     def check(self, columns: str) -> None:
-        """Raise a PenstockError if rows of these columns do not fit the table. The query has other columns now."""
+        """Raise a PenstockError if rows with these columns do not fit the table.
+
+        Called if they differ from the query's current columns.
+        """
 
     def write(self, files: Sequence[str], columns: str, directory: str) -> None:
         """Write the rows of staged files to a new directory, in the table's format and with its partitions.
@@ -77,7 +80,11 @@ class TableWriter(Protocol):
         """
 
     def published(self, partitions: Sequence[Partition]) -> None:
-        """Update the catalog after files were added, in these partitions of a partitioned table. May be repeated."""
+        """Update the catalog after files were added or removed. May be called repeatedly.
+
+        Args:
+            partitions: partitions to which files were added; empty if files were removed, or without partitions.
+        """
 
 
 class TableSink(StagingSink):
@@ -86,7 +93,7 @@ class TableSink(StagingSink):
     Args:
         name: name of the table.
         schema, columns: see ``StagingSink``.
-        writer: creates the writer; it stays on the driver.
+        writer: creates the writer. It is called on the driver only.
     """
 
     def __init__(self, name: str, schema: pa.Schema, columns: str, writer: Callable[[], TableWriter] | None) -> None:
@@ -145,7 +152,7 @@ class _TableCommitter(StagedRowsCommitter):
         assert self._fence is not None, "open comes first"
         with self._writable():
             if self._work is None:
-                self._fence.check(opener)  # a start that is refused moves nothing
+                self._fence.check(opener)  # raises before any file is moved
                 move_home(self._location)
                 if self._home != HOME:
                     self._home = HOME
@@ -167,7 +174,7 @@ class _TableCommitter(StagedRowsCommitter):
         if marker.is_file():
             os.rename(marker, work / MARKER)
         elif marker.is_dir():
-            marker.rmdir()  # with format 2 it stopped a driver of such a release
+            marker.rmdir()  # in format 2, this directory stops drivers of such a release
         for ready in self._private.glob(f"{self._key}-e*.ready"):
             os.rename(ready, work / ready.name.removeprefix(f"{self._key}-"))
 
@@ -214,11 +221,11 @@ class _TableCommitter(StagedRowsCommitter):
         return self._location / self._home
 
     def retraction_problem(self, above: int, below: int) -> str:
-        """Return no reason: file names have the epoch, so every epoch can be taken back."""
+        """Return an empty text: file names contain the epoch, so every epoch can be taken back."""
         return ""
 
     def retract(self, above: int, below: int) -> None:
-        """Remove pending files first, so that nothing more of these epochs becomes visible."""
+        """Remove pending files, then visible files, so that no further rows of these epochs become visible."""
         try:
             with self._lock:
                 self._retract(above, below)
@@ -236,7 +243,7 @@ class _TableCommitter(StagedRowsCommitter):
                 shutil.rmtree(ready, ignore_errors=True)
         for path in list(self._location.rglob(f"part-{self._key}-e*")):
             if above < _epoch_after(path.name, f"part-{self._key}-e") < below and path.exists():
-                # A driver that has lost the output has no work directory, so it removes nothing.
+                # A driver that has lost the output has no work directory, so its rename fails.
                 hidden = self._ready(0).with_name(f".{secrets.token_hex(8)}")
                 os.rename(path, hidden)
                 hidden.unlink()
@@ -269,10 +276,10 @@ class _TableCommitter(StagedRowsCommitter):
             raise kind(f"{where}: {type(error).__name__}: {error}") from error
 
     def _write(self, files: Sequence[str], columns: str, ready: Path, permit: EpochCommit) -> None:
-        """Write Spark's files and their list to one directory that appears atomically.
+        """Write Spark's files and their list to one directory, which appears atomically under its final name.
 
-        Spark creates missing directories, so it must not write to the work directory: it could create it again after
-        another driver has renamed it.
+        Spark creates missing directories, so it must not write to the work directory. Otherwise it could create that
+        directory again after another driver has renamed it.
         """
         writing = self._private / f"{self._key}-e{permit.epoch:010d}-{secrets.token_hex(8)}.writing"
         try:
@@ -315,7 +322,7 @@ def _partition(directory: Path) -> Partition:
 
 
 def _epoch_after(name: str, prefix: str) -> int:
-    """Return the number in the ten digits after the prefix; -1 if there are none."""
+    """Return the number that the ten digits after the prefix form; -1 if there are no ten digits."""
     digits = name.removeprefix(prefix)[:_EPOCH_DIGITS]
     return int(digits) if len(digits) == _EPOCH_DIGITS and digits.isascii() and digits.isdigit() else -1
 

@@ -1,7 +1,8 @@
 """Fast path for CSV lines: splits a block into columns of texts, with results equal to ``split_line``.
 
 It takes ordinary blocks only: every line has one field per column, and a field either has no quotes or is completely
-enclosed by two, with no quote and no escape inside. For these Arrow's tokenizer and Spark's return the same fields.
+enclosed by two, without a quote or an escape inside. For such blocks, Arrow's tokenizer returns the same fields as
+Spark's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NEWLINE = ord("\n")
 
 
 def split_block(data: bytes, columns: int, dialect: CsvDialect, comment: str) -> list[pa.Array] | None:
-    """Split a block into one string array per column, with null for the dialect's ``null_value``.
+    """Split a block into one string array per column, with null for empty fields and the dialect's ``null_value``.
 
     Args:
         data: the block, not empty. Lines end with newlines.

@@ -21,7 +21,7 @@ from penstock.functions.csv.lines import CsvDialect, split_line
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
     lines = parse_line_format(options, own_separator=False)
-    options.only("multiLine", ["false"])  # a record is a line here; the others are read by Spark (planner/sources.py)
+    options.only("multiLine", ["false"])  # one record per line; Spark reads other files (planner/sources.py)
     options.without_effect("inferSchema", "samplingRatio", "preferDate", "mergeSchema")
     options.only("enforceSchema", ["true"])
     options.only("unescapedQuoteHandling", ["STOP_AT_DELIMITER"])
@@ -38,7 +38,7 @@ def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFo
     rules = parse_record_rules(schema, options)
     texts = parse_text_rules(options, time_zone, floats=True)
     for field in rules.data_fields:
-        text_converter(field.name, field.type, texts)  # refuses what CSV cannot hold, now rather than in a slot
+        text_converter(field.name, field.type, texts)  # refuses types that CSV cannot hold: here, not later in a slot
     header = options.flag("header", False)
     return CsvFormat(lines, dialect, rules, texts, header, options.character("comment", "", empty_allowed=True))
 

@@ -1,4 +1,4 @@
-"""CSV files as Spark's writer (univocity, with Spark's settings) lays them out."""
+"""Writing of CSV files in the format of Spark's writer (univocity, with Spark's settings)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.functions.casts.text_numbers import JAVA_BLANKS
 from penstock.functions.core.zones import Zone
 
 _COMMENT = "#"
-"""Quoted at the start of a line, although comments are off by default in Spark's readers."""
+"""A first field that starts with this character is quoted, although Spark's readers ignore comments by default."""
 _GARBLED = "with the one and not the other Spark's own writer garbles texts of blanks"
 
 
 @dataclass(frozen=True)
 class CsvStyle:
-    """Single characters; see Spark's options of the same names."""
+    """Characters and rules of the files; see Spark's options of the same names."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -98,7 +98,7 @@ class _LineEncoder:
     def rows(self, columns: list[pa.Array]) -> pa.Array:
         fields = [self._field(texts, index == 0) for index, texts in enumerate(columns)]
         joined = pc.binary_join_element_wise(*fields, self._style.delimiter)
-        # One column alone can make an empty line; Spark writes none, as its readers would not see it.
+        # A single column can result in an empty line. Spark does not write such lines: its readers skip them.
         return joined if len(columns) > 1 else joined.filter(pc.not_equal(joined, ""))
 
     def _field(self, texts: pa.Array, leads: bool) -> pa.Array:
@@ -127,7 +127,7 @@ class _LineEncoder:
         return pc.binary_join_element_wise(style.quote, texts, style.quote, "")
 
     def _empty_text(self, text: str, leads: bool) -> str:
-        """Return the text for null or for empty strings, unchanged if it has quotes already."""
+        """Return the field for null or for empty strings; ``text`` itself if it already has quotes."""
         quote = self._style.quote
         if len(text) >= 2 and text.startswith(quote) and text.endswith(quote):
             return text

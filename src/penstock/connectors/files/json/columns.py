@@ -1,7 +1,7 @@
 """Fast path for JSON lines: decodes a block to columns, with results equal to ``functions.json.bytes`` and ``.values``.
 
-msgspec decodes a line in C. It refuses everything that is not strict JSON and values that do not have the type of their
-column, where Spark may be lenient. The caller then reads the block line by line.
+msgspec decodes a line in C. It refuses text that is not strict JSON, and values that do not have the type of their
+column. Spark may be lenient in these cases, so the caller then parses the block line by line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.functions.json.tokens import DEEPEST, LONGEST_NUMBER, JsonError
 from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
-"""Jackson reads the integer 0, msgspec the double -0.0."""
+"""Number that Jackson reads as the integer 0, but msgspec as the double -0.0."""
 _BLANK = b" \t\r\n"
 _LONG_NUMBER = re.compile(rb"[-+.0-9eE]{%d}" % LONGEST_NUMBER)
 
@@ -43,7 +43,7 @@ class JsonColumns:
         self._convert: list[_Column] = [convert for _, _, convert in columns]
 
     def columns(self, block: Block) -> list[pa.Array] | None:
-        """Return the columns; None if a line is not an object that fits them."""
+        """Return the columns; None if the caller must parse the block line by line."""
         if not block.is_utf8() or _NEGATIVE_ZERO.search(block.data):
             return None
         lines = block.lines()
@@ -68,7 +68,7 @@ def _is_beyond_limits(line: bytes) -> bool:
 
 
 def _column_plan(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
-    """Return msgspec's type for a member, its value if it is missing, and a function from such values to the column."""
+    """Return msgspec's type of a member, its default value, and a function that converts its values to the column."""
     kind = field.type
     direct = json_type(kind)
     if direct is not None:

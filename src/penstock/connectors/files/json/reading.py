@@ -55,7 +55,7 @@ def json_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Json
 
 
 def _check_readable(name: str, kind: pa.DataType) -> None:
-    """Raise ConfigError for a type that JSON cannot hold: here, not later in a slot."""
+    """Raise ConfigError for a type that JSON cannot hold. This check runs on the driver, before any slot reads."""
     if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
         raise ConfigError(f"column {name}: JSON files hold maps with string keys only")
     if pa.types.is_duration(kind):
@@ -69,8 +69,8 @@ class JsonFormat:
     """Format of JSON files: a function ``(path, skip_rows)`` that reads a file.
 
     Args:
-        encoding: the encoding in the options; None: documents are read as bytes, as Jackson does.
-        multi_line: a file is one value.
+        encoding: Python codec that the options name; None: documents are read as bytes, as Jackson does.
+        multi_line: True if each file is one value.
     """
 
     lines: LineFormat
@@ -127,7 +127,11 @@ class _JsonParser(LineParser):
             yield Record([row.get(name) for name in self._names], text, number, problem)
 
     def _reader(self, document: bytes, has_source: bool) -> JsonReader:
-        """Return a reader. Malformed bytes of an encoding make a line malformed; in a whole file they are replaced."""
+        """Return a reader of a document.
+
+        If the options name an encoding, bytes that are invalid in it make a line malformed; in a whole file they are
+        replaced.
+        """
         encoding, rules = self._format.encoding, self._format.reading.rules
         if encoding is None:
             return json_reader(document, rules, has_source)

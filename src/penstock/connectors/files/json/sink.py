@@ -1,6 +1,6 @@
 """Writing of JSON files, with one object per line, as Spark's ``JacksonGenerator`` writes them.
 
-Arrow's kernels compose the texts column by column. No Python code runs per row.
+Arrow's kernels compose the texts column by column. Python code runs at most once per distinct value, for some types.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class JsonFormat(LineFormat):
 
 
 class _JsonEncoder:
-    """Encoder of arrays as JSON texts; null for null values."""
+    """Encoder of arrays as JSON texts. A null value becomes a null text."""
 
     def __init__(self, zone: Zone, ignore_null_fields: bool) -> None:
         self._zone = zone
@@ -102,7 +102,7 @@ class _JsonEncoder:
             members.append(pc.binary_join_element_wise(key, texts, ":"))
         if not members:
             return pa.array(["{}"] * rows, pa.string())
-        # Arrow leaves out rows in which there is nothing to join.
+        # If all members of a row are null, Arrow's join leaves the row out of its result.
         empty = reduce(pc.and_, (texts.is_null() for texts in members))
         members[0] = pc.if_else(empty, "", members[0])
         return _enclosed("{", pc.binary_join_element_wise(*members, ",", null_handling="skip"), "}")
@@ -126,7 +126,7 @@ def _enclosed(before: str, texts: pa.Array, after: str) -> pa.Array:
 
 
 def _joined(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    """Join the texts of each list's items by commas. ``texts``: those of the items of all lists that are not null."""
+    """Join the texts of each list's items with commas. ``texts``: the items' texts of all lists that are not null."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")

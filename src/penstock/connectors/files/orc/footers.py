@@ -1,7 +1,7 @@
 """Check of an ORC file's footer before Arrow parses it, to limit memory and recursion.
 
-Arrow visits a file's columns by recursion, and a footer of some KiB can have columns that are nested a million deep.
-The layout is that of https://orc.apache.org/specification/ORCv1, in Protocol Buffers' wire format.
+Arrow visits a file's columns recursively, and a footer of a few KiB can have columns that are nested a million deep.
+https://orc.apache.org/specification/ORCv1 describes the layout, in the wire format of Protocol Buffers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def check_footer(path: str, most_bytes: int) -> None:
-    """Check a file's footer. Arrow reports a file that is not an ORC file.
+    """Check a file's footer. A file that is not an ORC file passes: Arrow reports it.
 
     Raises:
         DataError: the footer or a block of the file is larger than ``most_bytes`` after decompression, or the file has
-            too many columns or too deep ones.
+            too many columns, or columns that are nested too deeply.
+        pa.ArrowInvalid: the postscript or the footer is damaged.
     """
     with open(path, "rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)

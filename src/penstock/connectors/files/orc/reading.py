@@ -22,11 +22,11 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError, NotSupported
 
 _HIVES_NAME = "_col"
-"""Start of Hive's column names. If all names start so, Spark reads columns by position."""
+"""Prefix of Hive's column names. If all names have it, Spark reads columns by position."""
 
 
 def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False) -> OrcFormat:
-    """Parse the options. Raises NotSupported for columns that ``only_spark_reads``."""
+    """Parse the options. Raise NotSupported for a column that ``only_spark_reads`` yields."""
     options.without_effect("mergeSchema")
     for path in only_spark_reads(schema):
         raise NotSupported(f"column {path}: timestamps, and dates inside of other values, are not read from ORC files")
@@ -36,7 +36,8 @@ def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sen
 def only_spark_reads(schema: pa.Schema) -> Iterator[str]:
     """Yield the paths of columns that Penstock cannot read as Spark does: timestamps, and dates inside other values.
 
-    Arrow reads an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's time zone and calendar.
+    Arrow reads ORC timestamps in nanoseconds, whose range begins in 1677, and ignores the writer's time zone and
+    calendar.
     """
     for field in schema:
         yield from _unreadable(field.name, field.type, inner=False)
@@ -56,7 +57,7 @@ class OrcFormat:
     Columns are read by name; a missing column is null.
 
     Attributes:
-        page_bytes: limit of a block and of the footer after decompression; see ``footers``.
+        page_bytes: limit for a block and for the footer, in bytes after decompression; see ``footers``.
     """
 
     schema: pa.Schema
@@ -79,7 +80,10 @@ class OrcFormat:
 
 
 def _batches(path: str, file: orc.ORCFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file. Arrow's scanner reads a stripe in parts: a stripe of a few KiB may become some GiB."""
+    """Yield the rows of a file, with Arrow's scanner.
+
+    The scanner reads a stripe in parts. This saves memory: a stripe of a few KiB may decode to several GiB.
+    """
     if not names:
         rows = rows_without_columns(file.nrows)
         yield from (rows.slice(start, BATCH_ROWS) for start in range(0, rows.num_rows, BATCH_ROWS))

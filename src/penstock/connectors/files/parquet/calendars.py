@@ -1,7 +1,7 @@
-"""Parquet files in the calendar of Spark 2, which has other dates and times before 1582.
+"""Conversion from the calendar of Spark 2 in Parquet files. It has other dates and times before 1582.
 
-Later releases can write it as well. As in Spark's ``DataSourceUtils``, a file's metadata name the calendar. Without
-such metadata it is the Gregorian calendar.
+Later releases of Spark can also write this calendar. As in Spark's ``DataSourceUtils``, the metadata of a file
+determine its calendar. Without such metadata it is the Gregorian calendar.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_VERSION, _FIRST_INT96_VERSION = b"3.0.0", b"3.1.0"
 _UTC = (b"UTC", b"Etc/UTC", b"GMT", b"Z")
 _MICROS_PER_DAY = 86_400_000_000
 _LAST_SWITCH = -2_208_988_800_000_000
-"""1900-01-01. Before that, the offsets of time zones differ as well."""
+"""1900-01-01. For earlier times, the time zone offsets of the two calendars may also differ."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class FileCalendar:
     """Calendar of one file.
 
     Args:
-        times: dates and timestamps are in the older calendar.
-        int96: INT96 timestamps are in the older calendar.
-        zone: the time zone of the writer; empty if it is not known.
+        times: True if dates and timestamps are in the older calendar.
+        int96: True if INT96 timestamps are in the older calendar.
+        zone: time zone of the writer; empty if it is unknown.
     """
 
     times: bool
@@ -76,7 +76,7 @@ def gregorian_dates(array: pa.Array) -> pa.Array:
 
 
 def file_calendar(metadata: Mapping[bytes, bytes] | None) -> FileCalendar:
-    """Return the calendar that the key-value metadata of a file name."""
+    """Return the calendar of a file from its key-value metadata."""
     said = metadata or {}
     version = said.get(_VERSION)
     return FileCalendar(

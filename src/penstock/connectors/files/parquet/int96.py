@@ -1,8 +1,8 @@
-"""INT96 timestamps of Parquet files, read from their bits.
+"""INT96 timestamps of Parquet files, decoded from their bytes.
 
-An INT96 is a number of nanoseconds and a Julian day. pyarrow reads both as unsigned numbers and a day 0 as null. So
-times before 4713 BC, and those for which Spark's writer overflows, become other times. This module changes the footer
-before pyarrow reads it: it declares columns of INT96 as columns of 12 bytes, whose pages have the same format.
+An INT96 is a number of nanoseconds and a Julian day. pyarrow reads both as unsigned numbers, and day 0 as null. So it
+returns wrong times before 4713 BC, and also where Spark's writer overflows. This module changes the footer before
+pyarrow reads it: it declares INT96 columns as columns of 12 bytes, whose pages have the same format.
 
 The footer is a structure of Thrift's compact protocol; parquet.thrift has its fields.
 """
@@ -32,7 +32,7 @@ _SCHEMA_TYPE, _COLUMN_TYPE = (2, 1), (4, 1, 3, 1)
 """Field numbers from the footer down to the physical type of a schema element and of a column in a row group."""
 _PHYSICAL_TYPES = (_SCHEMA_TYPE, _COLUMN_TYPE)
 _TYPE_LENGTH = bytes([0x15, 2 * 12])
-"""Field 2, which follows field 1: a 32-bit integer, 12."""
+"""Encoded field 2 after field 1: the 32-bit integer 12."""
 
 
 def has_int96(schema: pq.ParquetSchema) -> bool:
@@ -40,7 +40,7 @@ def has_int96(schema: pq.ParquetSchema) -> bool:
 
 
 def metadata_with_bytes(path: str) -> pq.FileMetaData:
-    """Return the file's metadata with columns of 12 bytes in place of INT96."""
+    """Return the file's metadata, in which INT96 columns are declared as columns of 12 bytes."""
     with open(path, "rb") as file:
         file.seek(-_TAIL_BYTES, os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
@@ -54,12 +54,12 @@ def metadata_with_bytes(path: str) -> pq.FileMetaData:
 
 
 def is_int96(leaf: pa.Array, kind: pa.DataType) -> bool:
-    """Return True if a leaf has 12 bytes in place of INT96. ``kind``: its type in the unchanged footer."""
+    """Return True if a leaf has the 12 bytes of INT96 values. ``kind``: its type in the unchanged footer."""
     return bool(leaf.type == _BYTES and pa.types.is_timestamp(kind))
 
 
 def instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Return timestamps in microseconds, with Java's overflows and truncating division."""
+    """Convert the bytes to timestamps in microseconds, with Java's overflows and truncating division."""
     data = array.buffers()[1] or b""
     offset = array.offset * _PARTS.itemsize
     parts: npt.NDArray[Any] = np.frombuffer(data, dtype=_PARTS, count=len(array), offset=offset)
@@ -81,7 +81,7 @@ def _changed(footer: bytes) -> bytes:
 
 
 def _changes(footer: bytes, reader: CompactReader, path: tuple[int, ...] = ()) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the start, the end and the new bytes of each change, in order. ``path``: to the structure to read."""
+    """Yield start, end and new bytes of each change, in order. ``path``: field numbers down to this structure."""
     for number, kind in reader.fields():
         position = (*path, number)
         if position in _PHYSICAL_TYPES:
@@ -90,7 +90,7 @@ def _changes(footer: bytes, reader: CompactReader, path: tuple[int, ...] = ()) -
                 continue
             yield begin, reader.at, bytes([2 * _FIXED_LEN_BYTE_ARRAY])
             if position == _SCHEMA_TYPE:
-                # The number of the next field is written as its distance from the one before, now field 2.
+                # The next field's number is encoded as the difference to the field before it, which is now field 2.
                 following = footer[reader.at]
                 delta = following >> 4
                 yield reader.at, reader.at + 1, _TYPE_LENGTH + bytes([following - 16 if delta else following])

@@ -1,4 +1,4 @@
-"""Days of the calendar that was in use before 1582-10-15, as Hadoop's file formats have them."""
+"""Days of the Julian calendar, which Hadoop's file formats use before 1582-10-15."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _FIRST_GREGORIAN_DAY = -141_427
 
 
 def julian_to_gregorian_days(days: Days) -> Days:
-    """Day numbers that carry the same year, month and day in the proleptic Gregorian calendar.
+    """Convert day numbers so that year, month and day stay the same in the proleptic Gregorian calendar.
 
-    Days from 1582-10-15 on stay; the same array is returned if that holds for all. A day that the other calendar does
-    not have (February 29th of 1500) becomes the next one, as in Spark.
+    Days from 1582-10-15 on are not changed; if there are no others, the same array is returned. As in Spark, a day that
+    the Gregorian calendar does not have (February 29, 1500) becomes the next day.
     """
     old = days < _FIRST_GREGORIAN_DAY
     if not old.any():
         return days
-    # From March on, months have lengths that a line through (153 m + 2) / 5 gives, and leap days come last.
+    # Years are counted from March 1 here, so that the leap day is the last day of a year.
     shifted = days.astype(np.int64) + 719_470
     year = (4 * shifted + 3) // 1461
     day_of_year = shifted - 1461 * year // 4

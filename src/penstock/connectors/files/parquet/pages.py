@@ -1,8 +1,8 @@
-"""Limits for decoding a Parquet file: a small file can claim to be a very large one.
+"""Limits for decoding a Parquet file: a small file can decode to a very large amount of data.
 
-Arrow trusts a file's own numbers. So this module checks the footer and the header of each page before Arrow decodes
-them: nothing checks the sizes of columns in the footer. Both are structures of Thrift's compact protocol with the
-layout of https://github.com/apache/parquet-format.
+Arrow trusts the numbers in a file. So this module checks the footer, and the header of each page that is read, before
+Arrow decodes them. The sizes of columns in the footer are not sufficient, because nothing checks them. Footer and
+headers are structures of Thrift's compact protocol with the layout of https://github.com/apache/parquet-format.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.errors import DataError
 from penstock.thrift_compact import CompactReader, EndOfData, Fields, natural
 
 MAX_DEPTH = 200
-"""Deepest nesting of groups: Arrow visits a schema by recursion."""
+"""Limit for the nesting of groups, because Arrow visits a schema recursively."""
 MAX_COLUMNS = 100_000
-"""Most elements of a schema. Arrow needs some hundred bytes for each, and again for each column of a row group."""
+"""Limit for the elements of a schema. Arrow needs some hundred bytes for each, also in each row group."""
 LARGEST_BATCH = 128 << 20
 """Target size of a decoded batch in bytes; a single row may be larger."""
 NESTED_PAGES = 64
-"""Limit for a nested column of a row group, in pages of the largest size: one row may have all of its values."""
+"""Limit for a nested column of a row group, in pages of the largest size, because one row may have all values."""
 
 _MAGIC = b"PAR1"
 _FIRST_READ, _LONGEST_HEADER = 1 << 12, 16 << 20
@@ -40,10 +40,11 @@ _OFFSET_BYTES = 4
 
 
 def check_footer(path: str, most_bytes: int) -> None:
-    """Check a file's footer before Arrow parses it. Arrow reports a file that is not a Parquet file.
+    """Check a file's footer before Arrow parses it. A file that is not a Parquet file passes: Arrow reports it.
 
     Raises:
         DataError: the footer is larger than ``most_bytes``, or its schema is too deep or too wide.
+        pa.ArrowInvalid: the footer is damaged.
     """
     with open(path, "rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -89,7 +90,7 @@ class _Page:
     Attributes:
         bytes: size after decompression.
         compressed: size in the file.
-        values: number of values, nulls included.
+        values: number of values, including nulls.
     """
 
     kind: int
@@ -114,14 +115,14 @@ class _DecodedSize:
 def max_batch_rows(
     path: str, metadata: pq.FileMetaData, groups: list[int], columns: list[int], rows: int, most: int
 ) -> int:
-    """Check all pages of some columns in some row groups.
+    """Check all pages of some columns in some row groups, and limit the size of batches.
 
     Args:
         rows: requested number of rows per batch.
-        most: largest page in bytes.
+        most: limit for a page, in bytes.
 
     Returns:
-        The number of rows that a batch may have, at least one.
+        The maximum number of rows of a batch, at least one.
 
     Raises:
         DataError: a page is larger than ``most`` after decompression, or a row may be too large.
@@ -156,7 +157,7 @@ def _decoded_sizes(
 
 
 def _width(described: pq.ColumnSchema) -> int | None:
-    """Return the bytes of each value; None for types of variable length such as texts."""
+    """Return the size of each value in bytes; None for types of variable length such as texts."""
     if described.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return int(described.length)
     if described.logical_type.type == "DECIMAL":
@@ -169,15 +170,18 @@ def _decoded_size(page: _Page, width: int | None, widest: int, is_nested: bool) 
         return _DecodedSize(page.values, width, 0)
     if page.encoding in _DICTIONARY_ENCODINGS:
         return _DecodedSize(page.values, widest, 0)
-    # One value may be as long as the page, and the next one as well. All values of a nested column may belong to one
-    # row, so this bound would refuse ordinary files.
+    # With this encoding each value may be as long as the whole page. Nested columns do not use this bound: all of their
+    # values may belong to one row, so it would refuse ordinary files.
     if page.encoding == _DELTA_BYTE_ARRAY and not is_nested:
         return _DecodedSize(page.values, page.bytes, 0)
     return _DecodedSize(page.values, _OFFSET_BYTES, page.bytes)
 
 
 def _nested(path: str, chunk: pq.ColumnChunkMetaData, sizes: list[_DecodedSize], rows: int, most: int) -> _DecodedSize:
-    """Estimate a nested column: the number of values per row is known after decoding only, so the average is used."""
+    """Estimate the size of a nested column from the average number of values per row.
+
+    The actual numbers are known only after decoding.
+    """
     size = sum(page.of(page.values) for page in sizes)
     if size > NESTED_PAGES * most:
         raise DataError(
@@ -188,7 +192,7 @@ def _nested(path: str, chunk: pq.ColumnChunkMetaData, sizes: list[_DecodedSize],
 
 
 def _heaviest(pages: list[_DecodedSize], rows: int) -> int:
-    """Return the largest decoded size of ``rows`` consecutive rows: the sum of the pages that they may be in."""
+    """Return an upper bound for the size of ``rows`` consecutive rows: the sum of all pages that may contain them."""
     heaviest = begin = covered = size = 0
     for page in pages:
         covered += page.values
@@ -246,9 +250,9 @@ def _page(header: Fields) -> _Page:
 
 
 def _widest_value(path: str, metadata: pq.FileMetaData, group: int, column: str) -> int:
-    """Return the bytes of the longest value in a dictionary, which Arrow reads completely for the first row.
+    """Return the size of the longest value in a dictionary, in bytes; ``sys.maxsize`` if the first row does not use it.
 
-    Return the largest number if the first row does not use the dictionary.
+    Arrow reads the dictionary completely when it reads the first row.
     """
     file = pq.ParquetFile(path, metadata=metadata, read_dictionary=[column], pre_buffer=False, buffer_size=1 << 16)
     with file:

@@ -1,4 +1,4 @@
-"""Parquet files as batches of a given schema, by Spark's rules of what may be read as what."""
+"""Reading of Parquet files with a given schema, by Spark's rules for the conversion of types."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
 
 BATCH_ROWS = 16_384
-"""Small enough that decoding one does not hold a step up."""
+"""Rows of a batch. The number is small, so that decoding one batch does not delay a step."""
 MOST_ROWS = 4 * BATCH_ROWS
-"""Where rows are small: fewer batches have to be joined for a step."""
+"""Limit for the rows of a batch if rows are small, so that fewer batches must be joined for a step."""
 BATCH_BYTES = 4 << 20
-"""From here on a batch is not small."""
+"""Target size of batches with more than ``BATCH_ROWS`` rows."""
 _PAGE_BYTES = "128m"
 MOST_PAGE_BYTES = (1 << 31) - 1
 """Largest size that the header of a page can have."""
 READ_BYTES = 1 << 16
-"""Of each column at once: pages are decoded while they are in the processor's cache, and no row group lies in memory
-whole. By default Arrow reads one ahead, on threads of its own."""
+"""Number of bytes that are read of each column at a time.
+
+So pages are decoded while they are in the processor's cache, and no whole row group is in memory. By default, Arrow
+would read a row group ahead, on its own threads.
+"""
 
 
 def parquet_format(
@@ -54,8 +57,8 @@ class Conformity:
     """Rules for comparing the types of a file with those of a schema.
 
     Args:
-        case_sensitive: compare names with their case.
-        binary_is_text: bytes may be read as a string.
+        case_sensitive: compare names case-sensitively.
+        binary_is_text: binary values may be read as strings.
     """
 
     case_sensitive: bool = False
@@ -64,9 +67,10 @@ class Conformity:
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``.
+    """Format of Parquet files: a function ``(path, skip_rows)`` that reads a file.
 
-    ``page_bytes``: limit of a decompressed page, and of a footer; see ``pages``.
+    Columns are read by name; a missing column is null. ``page_bytes``: limit for a decompressed page and for the
+    footer, in bytes; see ``pages``. For the other fields see ``Conformity``.
     """
 
     schema: pa.Schema
@@ -111,7 +115,7 @@ class ParquetFormat:
                 raise DataError(f"cannot read {path}: {missing} rows are missing in what pyarrow reads of it")
 
     def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
-        """Return the row groups with rows after the first ``skip_rows``, and the number of their rows to skip."""
+        """Return the row groups with rows after the first ``skip_rows``, and the number of rows to skip in them."""
         group = 0
         while group < metadata.num_row_groups and skip_rows >= metadata.row_group(group).num_rows:
             skip_rows -= metadata.row_group(group).num_rows
@@ -119,7 +123,7 @@ class ParquetFormat:
         return list(range(group, metadata.num_row_groups)), skip_rows
 
     def conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
-        """Convert a batch to the schema. ``columns``: from ``find_columns``. Raises DataError with file and column."""
+        """Convert a batch to the schema. ``columns``: from ``find_columns``. Raise DataError with file and column."""
         arrays = []
         rules = Conformity(self.case_sensitive, self.binary_is_text)
         for name, field in zip(columns, self.schema, strict=True):
@@ -144,7 +148,7 @@ def _open(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
 
 
 def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: FileCalendar) -> pa.RecordBatch:
-    """Return the batch with timestamps in place of INT96, and with dates and times of the Gregorian calendar."""
+    """Decode INT96 timestamps, and convert dates and times to the Gregorian calendar."""
 
     def convert(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
         return calendar.gregorian_int96(instants(leaf)) if is_int96(leaf, kind) else calendar.gregorian(leaf)
@@ -159,7 +163,7 @@ def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: F
 
 
 def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
-    """Return the numbers of the leaf columns at and below these (dotted) columns."""
+    """Return the indexes of the leaf columns at and below the columns with these dotted names."""
     chosen = set(names)
     paths = (metadata.schema.column(number).path for number in range(metadata.num_columns))
     prefixes = (accumulate(path.split("."), "{}.{}".format) for path in paths)
@@ -176,10 +180,10 @@ def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) 
 
 
 def find_columns(path: str, requested: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
-    """Return for each column of the schema its name in the file, or None.
+    """Return the name in the file of each column of the schema; None for a missing column.
 
     Raises:
-        DataError: the file has several columns of one name.
+        DataError: the file has several columns with the same name.
     """
     indexes = _indexes_by_key([field.name for field in present], case_sensitive)
     columns: list[str | None] = []
@@ -196,7 +200,7 @@ def _key(name: str, case_sensitive: bool) -> str:
 
 
 def _indexes_by_key(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
-    """Return the positions of each name, by the key of ``_key``."""
+    """Return the indexes of each name, by the result of ``_key``."""
     indexes: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         indexes.setdefault(_key(name, case_sensitive), []).append(index)
@@ -204,9 +208,9 @@ def _indexes_by_key(names: Iterable[str], case_sensitive: bool) -> dict[str, lis
 
 
 def paths_to_read(name: str, present: pa.DataType, requested: pa.DataType, case_sensitive: bool = False) -> list[str]:
-    """Return the dotted paths to read of a column: of a struct only the requested fields.
+    """Return the dotted paths to read for a column. Of a struct, only the requested fields are read.
 
-    If the file has none of these fields, the whole struct is read, to know where it is null.
+    If the file has none of these fields, the whole struct is read, because its nulls are needed.
     """
     if not (pa.types.is_struct(present) and pa.types.is_struct(requested)):
         return [name]
@@ -224,10 +228,10 @@ def paths_to_read(name: str, present: pa.DataType, requested: pa.DataType, case_
 
 
 def conform(array: pa.Array, requested: pa.DataType, rules: Conformity) -> pa.Array:
-    """Convert the array to the type ``requested``, if Spark's reader would widen it too.
+    """Convert the array to the type ``requested``, if Spark's reader also converts it.
 
     Raises:
-        TypeError: Spark would not read one as the other.
+        TypeError: Spark's reader does not convert between these types.
     """
     kind = array.type
     if kind == requested:
@@ -248,7 +252,7 @@ def conform(array: pa.Array, requested: pa.DataType, rules: Conformity) -> pa.Ar
     if pa.types.is_null(kind):
         return pa.nulls(len(array), requested)
     if pa.types.is_string(requested):
-        return array.cast(pa.binary()).view(requested)  # ``with_valid_texts`` looks at the bytes
+        return array.cast(pa.binary()).view(requested)  # ``with_valid_texts`` checks the bytes
     return array.cast(requested)
 
 
@@ -269,7 +273,7 @@ def _struct(array: pa.StructArray, requested: pa.StructType, rules: Conformity) 
 
 def _readable_as(kind: pa.DataType, requested: pa.DataType, rules: Conformity) -> bool:
     types = pa.types
-    if types.is_null(kind):  # whose pages are those of 32-bit integers
+    if types.is_null(kind):  # its pages have the format of 32-bit integers
         return bool(types.is_integer(requested) or types.is_float64(requested) or types.is_date32(requested))
     if types.is_uint32(kind) and types.is_float64(requested):
         return False  # in Spark large numbers become negative

@@ -49,15 +49,15 @@ class ParquetFormat(FileFormat):
         return f"{_CODECS[self.codec][1]}.parquet"
 
     def create(self, path: Path | BinaryIO) -> FileWriter:
-        """Create a file, or write to an open one, which is then closed with the writer."""
+        """Create a file, or write to an open file. Closing the writer also closes that file."""
         return _ParquetFileWriter(path, self.schema, _CODECS[self.codec][0])
 
     def merge(self, sources: Sequence[Path], target: Path) -> None:
         writer = self.create(target)
         group = RowGroup()
         for source in sources:
-            # Without threads: those of Arrow's pools never end and have heaps of their own, and small files gain
-            # nothing.
+            # No threads: the threads of Arrow's pools never end and have separate heaps, and small files would not be
+            # read faster.
             with pq.ParquetFile(source, pre_buffer=False) as file:
                 for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
                     group.add(batch)
@@ -71,7 +71,7 @@ class ParquetFormat(FileFormat):
 class _ParquetFileWriter(FileWriter):
     def __init__(self, path: Path | BinaryIO, schema: pa.Schema, codec: str) -> None:
         self._file = None if isinstance(path, Path) else path
-        # As Spark writes: microseconds, decimals of up to 18 digits as integers.
+        # As in Spark: timestamps in microseconds, and decimals of up to 18 digits as integers.
         self._writer = pq.ParquetWriter(
             path,
             nullable_schema(schema),

@@ -9,7 +9,7 @@ from penstock.functions.text.java_utf8 import decode_as_java
 
 
 def with_valid_texts(array: pa.Array) -> pa.Array:
-    """Return the array with U+FFFD in place of malformed bytes, by Java's rule. Arrow validates a column at once."""
+    """Replace malformed bytes in strings by U+FFFD, by Java's rule. Return the same array if all bytes are valid."""
     return map_leaves(array, array.type, _valid)
 
 

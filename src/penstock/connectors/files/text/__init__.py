@@ -1,1 +1,1 @@
-"""Text files, and what the formats with a row per line share."""
+"""Text files, and shared code of the formats with one row per line."""

@@ -1,7 +1,8 @@
 """Parsing of blocks of lines: whole columns at once on the fast path, line by line on the exact path.
 
-A format has two parsers of a block, with equal results. The fast path refuses a block that has any unusual line. Such a
-block is halved, so that a few unusual lines cost little; the exact path parses short blocks.
+A format has two parsers of a block, with equal results. The fast path refuses a block that has an unusual line. Such a
+block is halved repeatedly, so that a few unusual lines cost little. The exact path parses short blocks that the fast
+path refuses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class LineParser(ABC):
 
     @abstractmethod
     def fast_path(self, block: Block) -> pa.RecordBatch | None:
-        """Return all rows of the block if they are surely well-formed; None if that is unknown."""
+        """Return all rows of the block; None if a row may be malformed or the exact path must parse it."""
 
     @abstractmethod
     def exact_path(self, block: Block) -> Iterator[Record]:

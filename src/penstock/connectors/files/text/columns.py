@@ -1,7 +1,7 @@
 """Fast path of text conversion: parses whole columns with results equal to ``record_fields.text_converter``.
 
-It takes only columns whose texts all match a pattern for which Arrow's parser and the converter agree. For other
-columns the caller converts text by text. Tests compare both paths on arbitrary texts.
+It takes only columns whose texts all match a pattern. For these texts, Arrow's parser and the converter return equal
+values. For other columns the caller converts text by text. Tests compare both paths on arbitrary texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.functions.core.record_fields import TextRules
 
 _DIGITS_OF_BITS = {8: 2, 16: 4, 32: 9, 64: 18}
-"""Number of decimal digits that always fit, by the number of bits."""
+"""Number of decimal digits that always fit into an integer, by its number of bits."""
 _FLOAT = r"^-?[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?$"
 _DATE = r"^(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}$"
 _LOCAL_TIME = r"^(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -32,7 +32,7 @@ def plain_column(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Arr
     try:
         return convert(texts, kind, rules)
     except pa.ArrowInvalid:
-        return None  # no day of the calendar, too long a number...
+        return None  # for example, the calendar does not have the day, or the number is too long
 
 
 _Convert = Callable[[pa.Array, pa.DataType, TextRules], "pa.Array | None"]

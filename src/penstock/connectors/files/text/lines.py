@@ -1,4 +1,4 @@
-"""Reading of text files in blocks of whole lines, which are split as Hadoop's reader splits them."""
+"""Reading of text files in blocks of whole lines. Lines are split as in Hadoop's reader."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BLOCK_BYTES = 1 << 18
 """Approximate size of a block, which takes some milliseconds to decode."""
 
 MOST_RECORD_BYTES = 2**31 - 1
-"""Most bytes of one text in a column of Arrow or Spark."""
+"""Largest size of one text in a column of Arrow or Spark, in bytes."""
 _RECORD_BYTES = "128m"
-"""Default limit: a megabyte of a compressed file can become a gigabyte without a line end."""
+"""Default limit for a record, because a compressed file of 1 MB can become 1 GB without a line end."""
 
 _UNREADABLE = (".zst", ".lz4", ".snappy", ".deflate", ".xz")
 UTF8 = "utf-8"
 _ENCODINGS = {
     "utf-8": UTF8, "utf8": UTF8, "us-ascii": "ascii", "iso-8859-1": "latin-1", "latin1": "latin-1",
 }  # fmt: skip
-"""Codecs by their names in options. In all of them, ASCII characters have the bytes of ASCII."""
+"""Python codecs by their names in options. All of them are supersets of ASCII."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -37,7 +37,7 @@ class Block:
     Args:
         data: the bytes of the lines.
         separator: the end of each line; no line contains it.
-        first_line: number of its first line in the file, from 1.
+        first_line: number of the first line in the file, starting at 1.
         encoding: the Python codec of the data.
     """
 
@@ -60,7 +60,7 @@ class Block:
         return self.data.decode().removesuffix(separator).split(separator) if self.data else []
 
     def is_utf8(self) -> bool:
-        """Return True if the encoding is UTF-8 and the data are valid."""
+        """Return True if the data are valid UTF-8 and the encoding is UTF-8, or if all bytes are ASCII."""
         if self.data.isascii():
             return True
         if self.encoding != UTF8:
@@ -84,7 +84,7 @@ class Block:
         return ended if self.data.endswith(self.separator) else ended + bool(self.data)
 
     def halves(self) -> tuple[Block, Block]:
-        """Split the block in two of similar size. Both have lines if this one has more than one."""
+        """Split the block into two of similar size. Neither is empty if this block has more than one line."""
         middle = self.data.find(self.separator, len(self.data) // 2) + len(self.separator)
         if not len(self.separator) <= middle < len(self.data):
             middle = self.data.rfind(self.separator, 0, len(self.data) // 2) + len(self.separator)
@@ -97,9 +97,10 @@ class LineFormat:
     """Rules for splitting files into lines.
 
     Args:
-        separator: the end of a line in the options; None: newline, carriage return or both.
+        separator: line end that the options set; None: newline, carriage return or both.
         encoding: the Python codec of the texts.
-        record_bytes: limit for a line (within ``BLOCK_BYTES``) or for a file that is read whole, after decompression.
+        record_bytes: limit in bytes after decompression, for a line or for a file that is read as one record. A line
+            may exceed it by up to ``BLOCK_BYTES``.
     """
 
     separator: bytes | None = None
@@ -107,11 +108,11 @@ class LineFormat:
     record_bytes: int = MOST_RECORD_BYTES
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Read the file from its start. Like Spark, decompress ``.gz`` and ``.bz2`` files by name.
+        """Read the file from its start. As in Spark, decompress files whose names end with ``.gz`` or ``.bz2``.
 
         Raises:
-            DataError: another compression, or a line that is too long.
-            OSError, EOFError, zlib.error: the file cannot be read (to its end).
+            DataError: the file has another compression, or a line is too long.
+            OSError, EOFError, zlib.error: the file cannot be read to its end.
         """
         separator = self.separator or b"\n"
         line, rest, after_return = 1, b"", False
@@ -173,7 +174,7 @@ def _with_newlines(chunk: bytes, after_return: bool) -> tuple[bytes, bool]:
 
 
 def parse_encoding(options: OptionTexts) -> str | None:
-    """Return the codec in the options, or None."""
+    """Return the Python codec that the options name; None if they name none."""
     encoding, charset = options.optional("encoding"), options.optional("charset")
     name = encoding or charset
     if name is None:

@@ -1,4 +1,4 @@
-"""Malformed records: Spark's parse modes, and the columns that parsers fill row by row."""
+"""Malformed records: Spark's parse modes, and conversion of parsed records to batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError, DataError
 
 BATCH_ROWS = 2_048
-"""Rows parsed in Python between two batches: some tens of milliseconds."""
+"""Number of rows of a batch of the exact path. Parsing them in Python takes some tens of milliseconds."""
 
 
 class ParseMode(Enum):
@@ -27,9 +27,9 @@ class Record:
 
     Attributes:
         values: values of the data columns, in order; null if a value could not be read.
-        text: the text of a malformed record.
-        line: number of the line, from 1.
-        problem: why the record is malformed; empty for a well-formed one.
+        text: the text of the record; may be empty if it is well-formed.
+        line: number of the line, starting at 1.
+        problem: reason why the record is malformed; empty if it is well-formed.
     """
 
     values: list[object]
@@ -48,14 +48,14 @@ class RecordRules:
 
     @property
     def data_fields(self) -> list[pa.Field]:
-        """The columns that a parser fills: all but the one for malformed texts."""
+        """Columns that a parser fills: all except the column for malformed texts."""
         return [field for i, field in enumerate(self.schema) if i != self.corrupt_index]
 
     def batches(self, path: str, records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the rows that the mode keeps.
 
         Raises:
-            DataError: a malformed record in FAILFAST mode; names file and line.
+            DataError: a record is malformed, in FAILFAST mode. The message has file and line.
         """
         kept: list[Record] = []
         for record in records:
@@ -71,7 +71,7 @@ class RecordRules:
             yield self._batch(kept)
 
     def well_formed(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """A batch of rows without a problem, from the data columns."""
+        """Return a batch of well-formed rows. ``columns``: the data columns; the list may be changed."""
         if self.corrupt_index is not None:
             columns.insert(self.corrupt_index, pa.nulls(len(columns[0]), pa.string()))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -1,4 +1,4 @@
-"""Options for writing times to text files: only the default formats, in any time zone."""
+"""Options for writing times to text files. Only the default formats are supported, in any time zone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ TIMESTAMP_NTZ_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]"
 
 
 def default_times(options: OptionTexts, time_zone: str) -> str:
-    """Check the formats, and return the time zone: the option ``timeZone``, or that of the session.
+    """Check the formats, and return the option ``timeZone``; ``time_zone`` if it is not given.
 
     Raises:
-        ConfigError: a format other than the default, or an unknown zone.
+        ConfigError: a format is not the default, or the time zone is unknown.
     """
     options.only_pattern("dateFormat", ISO_DATE)
     options.only_pattern("timestampFormat", ISO_TIMESTAMP)

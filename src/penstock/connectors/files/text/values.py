@@ -11,8 +11,11 @@ ISO_DATE = "yyyy-MM-dd"
 ISO_TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"
 
 MALFORMED = (ValueError, OverflowError, EvaluationError)
-"""Errors of a converter for a text that is no value of its type. A time of day without a date is malformed in a file:
-Spark adds the current date, so the same file would yield other rows on another day."""
+"""Errors of a converter for a text that is not a value of its type.
+
+A time of day without a date is also malformed in a file. Spark adds the current date, so the same file would yield
+other rows on another day.
+"""
 
 
 def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> TextRules:
@@ -21,7 +24,7 @@ def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> Text
     Args:
         options: the options of the format.
         time_zone: the time zone of texts without one.
-        floats: there are options for the names of NaN and infinity.
+        floats: parse the options for the names of NaN and infinity; otherwise the default names apply.
     """
     options.only("locale", ["en-US"])
     options.only("timestampNTZFormat", [])
@@ -41,5 +44,5 @@ def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> Text
 
 
 def rules_of_names(time_zone: str) -> TextRules:
-    """Return the rules for values in names of partition directories: those of casts."""
+    """Return the rules for values in names of partition directories. They are the rules of casts."""
     return TextRules(RecordTimes(Zone(time_zone), passes_over_gmt=False), grouped_decimals=False)
