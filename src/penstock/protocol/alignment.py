@@ -26,7 +26,6 @@ Every channel carries every barrier, also after its end.
 The state machine owns no rows and calls only the ``allowance``. It returns commands that its owner must execute in
 order::
 
-|
     EndEpoch(barrier)   run finish_epoch through the chain, with its rows going to the outputs; snapshot operators,
                         sink and source; then call ``ended(barrier)`` before anything else
     Record(...)         pass on this part of the in-flight data, to be written while the rest is still being captured
