@@ -293,7 +293,8 @@ class Slices:
     def _observe(self) -> None:
         """Report the duration of the slice to the sizer once all of its rows went through.
 
-        It includes the time of other processes. There may be no slice before the first input: another process has then only become ready.
+        It includes the time of other processes. There may be no slice before the first input: another process has then
+        only become ready.
         """
         slice_ = self._slice
         if self._chain.has_pending_rows or not slice_.rows:
