@@ -6,8 +6,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
-"""Upper bounds for checkpoints and commits: a quick one takes tens of milliseconds, and ``checkpoint.timeout`` is ten
-minutes by default."""
+"""Upper bounds for the duration of checkpoints and commits.
+
+A fast one takes tens of milliseconds; the default of ``checkpoint.timeout`` is ten minutes.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Distribution:
 
     @classmethod
     def of_seconds(cls) -> Distribution:
-        """Without a value yet."""
+        """Return an empty distribution."""
         return cls(SECONDS, (0,) * (len(SECONDS) + 1))
 
     def with_value(self, value: float) -> Distribution:
