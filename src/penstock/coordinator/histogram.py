@@ -14,12 +14,13 @@ A fast one takes tens of milliseconds; the default of ``checkpoint.timeout`` is 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Frozen: a value more is another one.
+    """Distribution of values. Immutable; adding a value returns a new distribution.
 
     Attributes:
-        bounds: upper bounds, ascending; a value on a bound is below it.
-        counts: of the values up to each bound and above the one before; one more, at the end, for those above all.
-        total: of all values.
+        bounds: upper bounds, ascending and inclusive.
+        counts: for each bound, the number of values up to it and above the previous bound. The last count, without a
+            bound, is the number of values above all bounds.
+        total: sum of all values.
 
     >>> Distribution.of_seconds().with_value(0.3).with_value(0.07).cumulative()[:4]
     [(0.05, 0), (0.1, 1), (0.25, 1), (0.5, 2)]
