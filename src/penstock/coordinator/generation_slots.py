@@ -234,7 +234,7 @@ class GenerationSlots:
         self.broadcast(Stop())
 
     def close(self, now_s: float) -> None:
-        """Close all links. Slots then end at once, whatever they are doing. Idempotent."""
+        """Close all links. Slots then end at once, even in the middle of a step. Idempotent."""
         if self._closed_s is None:
             self._closed_s = now_s
             self._server.close()

@@ -250,8 +250,8 @@ class QueryExecution:
     def drain(self, timeout_s: float | None = None) -> bool:
         """Read the input that is available now, end event time so that every window closes, commit, and end.
 
-        Blocks until the query has ended; in a callback it returns at once. If the driver fails meanwhile, its successor
-        completes the drain.
+        Blocks until the query has ended; in a callback it returns at once. If the driver fails after a snapshot
+        contains the end of event time, the next driver completes the drain.
 
         Returns:
             False if the query did not end within ``timeout_s``, or in a callback; otherwise True.

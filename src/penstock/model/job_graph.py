@@ -36,12 +36,12 @@ class EdgeKind(Enum):
 class Evolution:
     """Allowed differences between an operator's tables and those of a snapshot, for tables that the user declares.
 
-    New tables, and new columns of their values, are always allowed; see ``snapshots/restoring/evolution.py``.
+    New tables, and new columns of their values, are allowed; see ``snapshots/restoring/evolution.py``.
 
     Attributes:
         deleted: tables to drop if a snapshot has them.
         essential: tables that must not be dropped.
-        passing: tables of input rows that are almost always empty. They must match only if they are not empty.
+        passing: tables of input rows that are almost always empty. They matter only if they are not empty.
         fixed: by name, values that determine the contents of the tables. They must not change, but new names may be
             added.
         renamed: by table, columns whose name differs from the name of their field: column -> field.

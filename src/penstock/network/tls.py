@@ -70,7 +70,7 @@ class Credentials:
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # a peer with the key belongs to this Generation, on any host
+        context.check_hostname = False  # a peer with the key belongs to this generation, on any host
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.certificate)
         with tempfile.NamedTemporaryFile("w", prefix="penstock-tls-") as file:  # ssl reads keys from files only

@@ -235,7 +235,7 @@ class SubtaskCheckpoints:
         """Return the phase of a checkpoint. It is NONE also after the checkpoint's end."""
         return self.active[checkpoint].phase if checkpoint in self.active else Phase.NONE
 
-    # -- what happens ---------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------------
 
     def triggered(self, barrier: Barrier, now_ms: float) -> list[Command]:
         """Handle the coordinator's trigger at a source, like a barrier that arrives on all channels at once."""
@@ -526,7 +526,7 @@ class SubtaskCheckpoints:
                 commands += progress.record(self._part_bytes)
         return commands
 
-    # -- the dead -------------------------------------------------------------------------------------------------
+    # -- aborted checkpoints --------------------------------------------------------------------------------------
 
     def _kill_missing_before(self, channel: ChannelId, checkpoint: CheckpointId) -> list[Command]:
         commands: list[Command] = []

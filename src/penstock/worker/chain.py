@@ -275,7 +275,7 @@ class Chain:
         """Let each operator in order yield the rows that belong before the barrier.
 
         Args:
-            aligned: also carry on the watermark that waits for these rows, with everything that it makes due.
+            aligned: also advance the watermark that waits for these rows, and everything that it makes due.
             strict: the barrier can only stay aligned. Then no rows may stay in another process, even where they could
                 be part of an operator's state.
         """

@@ -79,7 +79,7 @@ It is longer than the default of ``slot.startTimeout``, so that the driver is th
 JOIN_TIMEOUT_S = 1.0
 """Time for threads to end.
 
-A thread that takes longer hangs in user code or a dead disk, and the process is given up.
+A thread that takes longer hangs in user code or on a failed disk, and the process is given up.
 """
 FAREWELL_TIMEOUT_S = 2.0
 """Time for which a slot keeps its links open after its last message, unless the driver closes its link earlier.
@@ -388,7 +388,7 @@ class Slot:
         return self._data_link(sock, handshake, None)
 
     def _data_link(self, sock: socket.socket, handshake: ServerHandshake | ClientHandshake, peer: int | None) -> Link:
-        """Open a data link. ``peer`` is None for an accepted connection: the handshake then tells the peer's slot."""
+        """Open a data link. ``peer`` is None for an accepted connection: the handshake then identifies the peer's slot."""
 
         def opened(link: Link, identity: Identity) -> None:
             slot = identity.slot if peer is None else peer

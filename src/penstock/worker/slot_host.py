@@ -116,7 +116,7 @@ class SlotHost:
         assert self.loader is not None
         self.loader.load(subtask, entry)
 
-    # -- the way in: called on the I/O thread and the load thread -------------------------------------------------
+    # -- incoming events: called on the I/O thread and the load thread --------------------------------------------
 
     def loaded(self, subtask: SubtaskId, event: RecoveredLoaded) -> None:
         self._inboxes[subtask].append(event)

@@ -447,7 +447,7 @@ class Subtask:
     def _put(self, port: str, batch: pa.RecordBatch) -> None:
         self._ports.put(port, batch, self._now_ms)
 
-    # -- to the world -------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def _release(self) -> bool:
         """Send everything that may be sent now. Return True if that made more work due."""

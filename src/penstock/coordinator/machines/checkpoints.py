@@ -174,7 +174,7 @@ class CheckpointCoordinator:
             times.append(self._commit_retries.again_at_ms)
         return min(times, default=None)
 
-    # -- the machine ---------------------------------------------------------------------------------------------
+    # -- event handling ------------------------------------------------------------------------------------------
 
     def handle(self, event: CheckpointEvent, now_ms: float) -> list[CheckpointCommand]:
         """Handle one event. Execute the returned commands in order.
@@ -416,7 +416,7 @@ class CheckpointCoordinator:
         return [*notices, self.garbage_collection()]
 
     def _fail_generation(self) -> list[CheckpointCommand]:
-        """Fail a generation in which nothing can be committed any more, because a restart may help."""
+        """Fail a generation after too many failed checkpoints: nothing is committed, and a restart may help."""
         tolerable, failed = self._policy.tolerable_failures, self._failed_in_row
         if tolerable is None or failed <= tolerable or not self._running or self._failing:
             return []

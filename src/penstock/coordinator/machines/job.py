@@ -203,7 +203,7 @@ class JobCoordinator:
         """Return the command that answers request files. The owner executes it at once, about once per second."""
         return AnswerRequestFiles(self._coordinator.garbage_collection())
 
-    # -- the machine --------------------------------------------------------------------------------------------------
+    # -- event handling -----------------------------------------------------------------------------------------------
 
     def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[Output]:
         """Begin the next generation. No other generation may be open.

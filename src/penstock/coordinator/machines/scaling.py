@@ -220,9 +220,7 @@ class Scaling:
         return self._is_due(now_ms, POLL_MS)
 
     def polled(self, current: SlotsStatus, cluster: ClusterSlots, now_ms: float) -> list[Command]:
-        """Scale down if a generation waits too long for slots, and up after the missing slots were usable twice in a
-        row.
-        """
+        """Scale down if a generation waits too long for slots; scale up after the missing ones were usable twice."""
         if not current.is_complete:
             commands = self.shrink(cluster, now_ms)
             return [*commands, BeginGeneration(f"it continues with {self.parallelism} slots")] if commands else []
