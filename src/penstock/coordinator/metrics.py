@@ -305,7 +305,7 @@ class QueryMetrics:
         return reason
 
     def committed(self, epoch: int) -> EpochProgress | None:
-        """Record that every epoch up to this one is visible. Return the progress since the last call; None before a snapshot."""
+        """Record that all epochs up to this one are visible. Return the progress, or None before a snapshot."""
         with self._changing():
             self._committed_epoch = epoch
             metadata = self._newest

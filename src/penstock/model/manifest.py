@@ -64,8 +64,9 @@ class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     The entries of a table are applied in list order. A key group without an entry has no rows.
 
     Attributes:
-        kind: ``base`` or ``delta``. A base holds rows, and no earlier entry has rows of its key groups. A delta holds rows
-            that replace those of the same key, and tombstones: rows in which the last column, ``__deleted``, is true.
+        kind: ``base`` or ``delta``. A base holds rows, and no earlier entry has rows of its key groups. A delta
+            holds rows that replace those of the same key, and tombstones: rows in which the last column, ``__deleted``,
+            is true.
         rows: number of rows in the whole section.
         key_group_first, key_group_last: both inclusive. Only rows of these key groups count, although the section may
             hold others. 0 and -1: none.

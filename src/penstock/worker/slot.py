@@ -388,7 +388,7 @@ class Slot:
         return self._data_link(sock, handshake, None)
 
     def _data_link(self, sock: socket.socket, handshake: ServerHandshake | ClientHandshake, peer: int | None) -> Link:
-        """Open a data link. ``peer`` is None for an accepted connection: the handshake then identifies the peer's slot."""
+        """Open a data link. ``peer`` is None for an accepted connection; the handshake then identifies it."""
 
         def opened(link: Link, identity: Identity) -> None:
             slot = identity.slot if peer is None else peer
