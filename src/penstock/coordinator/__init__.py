@@ -1,1 +1,1 @@
-"""Job coordinator of one query on the driver: pure machines, a command executor, a service with thread and links."""
+"""Job coordinator of one query on the driver: state machines, a command executor, and the service that runs them."""

@@ -26,17 +26,17 @@ from penstock.snapshots.store.store_access import StoreAccess
 
 
 class ClaimedLocation:
-    """Checkpoint location that is open and claimed for one query. Errors of the store are raised as LocationError.
+    """Open checkpoint location that is claimed for one query. Errors of the store are raised as LocationError.
 
     Args:
         location: a path on a shared file system, or an object store.
-        access: to an object store; None: as the environment says.
-        origin: what a new location begins as a fork of.
+        access: credentials for an object store; None: those of the environment.
+        origin: snapshot from which a new location starts as a fork.
         claimed: the user has confirmed that the query runs here even if the location is a copy of an existing one.
 
     Raises:
-        LocationError, PlanChanged, CorruptSnapshot: it cannot be used, or not for this graph.
-        NotSupported: a source or sink needs a folder, and this is none.
+        LocationError, PlanChanged, CorruptSnapshot: the location cannot be used, or not for this graph.
+        NotSupported: a source or sink needs a folder, and the location is not a folder.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ClaimedLocation:
     def hand_over(self) -> Forked | None:
         """Prepare every start at this location and return the first log entry of a fork, or None.
 
-        It copies what a fork begins with, and passes the location to sources and sinks.
+        Copies the initial files of a fork, and passes the location to sources and sinks.
 
         Raises:
             LocationError, SinkError: the origin is incomplete, or a sink belongs to the origin.
@@ -106,16 +106,18 @@ class ClaimedLocation:
             check_not_copied(self.store, origin, self.query_id, self._access)
 
     def give_back(self) -> None:
-        """The first start was refused: nothing of it stays, if this start made the location a query's."""
+        """Release the claim after the first start was refused, if this start created the claim."""
         if self._is_new:
-            with suppress(OSError):  # then the claim stays: what went wrong first is what counts
+            with suppress(OSError):  # the claim then stays: the first error is the one to report
                 release_identity(self.store)
 
     def confirm(self) -> None:
-        """The driver whose claim this was may have failed, and taken it back before our first log entry.
+        """Confirm the claim after the first log entry was written.
+
+        The driver that made the claim may have failed and released it before that.
 
         Raises:
-            Fenced: it is another query's.
+            Fenced: the location belongs to another query.
         """
         with self.usable():
             stored = claim_identity(self.store, self._identity, allow_dropped=True)
@@ -124,7 +126,10 @@ class ClaimedLocation:
 
 
 def _refuse_keepers(graph: JobGraph, store: Store) -> None:
-    """Those that keep files of their own at the location write and rename them as in a folder."""
+    """Raise NotSupported if a source or sink keeps files at a location that is not a folder.
+
+    Such connectors write and rename their files as in a folder.
+    """
     if isinstance(store, LocalStore):
         return
     for vertex in graph.vertices:

@@ -1,7 +1,7 @@
-"""Command executor: all I/O that ``JobCoordinator`` commands, blocking, one method per command.
+"""Command executor: performs all I/O that ``JobCoordinator`` commands. It blocks; each command has one method.
 
 Commands for the log are executed on one thread, those for sinks on another, those for a source on a thread of that
-source (``commands.executor_of``). Nothing is decided here; a failure becomes an event for the job coordinator.
+source (``commands.executor_of``). The executor decides nothing: a failure becomes an event for the job coordinator.
 """
 
 from __future__ import annotations
@@ -76,24 +76,24 @@ from penstock.snapshots.retention import collect
 from penstock.snapshots.store.store import Store
 
 OPEN_ATTEMPTS = 16
-"""Number of times that a new driver tries to get past a running one that appends to the log at the same moment."""
+"""Number of times that a new driver retries when a running driver appends to the log at the same moment."""
 
 
 class CommandExecutor:
-    """Command executor: carries out the commands of the job coordinator; the only part of the driver that does I/O.
+    """Executes the commands of the job coordinator. It is the only part of the driver that performs I/O.
 
     Args:
         graph: the job.
-        query_id: the location's.
+        query_id: id of the query at this location.
         store: the location.
         committers: by sink operator id.
         sources: by source vertex id.
-        token: a fresh random string per call (log entries).
-        wall_ms: the wall clock, for ``created_ms``.
-        retained: how many periodic snapshots are kept.
-        allow_older: recovery may pass over a corrupt snapshot.
-        allow_dropped: the state of operators that are not there any more may be given up.
-        forked: the first log entry of a fork, whose files are here; None for any other location.
+        token: returns a new random string per call (for log entries).
+        wall_ms: returns the wall-clock time in milliseconds, for ``created_ms``.
+        retained: number of periodic snapshots to keep.
+        allow_older: recovery may skip a corrupt snapshot.
+        allow_dropped: the state of operators that no longer exist may be dropped.
+        forked: the first log entry of a fork whose files are here; None for any other location.
         refuse_copy_of: takes a path; raises LocationError if this location is a copy of an existing one at that path.
         committing: context in which each commit runs.
         summary_every: see ``SnapshotLog``.
@@ -146,20 +146,20 @@ class CommandExecutor:
 
     @property
     def view(self) -> LogView:
-        """The log as this driver last knew it."""
+        """The log as this driver last read or wrote it."""
         return self._log.view
 
     def execute(self, command: Command) -> JobEvent | None:
-        """Carry out a command; return the event for the job coordinator, if it awaits one.
+        """Execute a command; return the event for the job coordinator, if it awaits one.
 
         Raises:
             Fenced: another driver took over; this one stops.
-            SinkFenced: another driver took over an output. The next Generation takes it over again or is refused.
+            SinkFenced: another driver took over an output. The next generation takes it over again or is refused.
             LocationError: (OpenGeneration) the location or its snapshots cannot be used.
             PlanChanged: (OpenGeneration) an epoch that awaits its commit cannot be delivered.
-            SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back, or has rows that this
-                location does not know of.
-            Exception: what a source's ``discover`` or a committer raised beyond its contract.
+            SinkError: (OpenGeneration) output that a rollback left cannot be retracted, or has rows that are unknown to
+                this location.
+            Exception: any exception that a source's ``discover`` or a committer raised outside its contract.
         """
         match command:
             case OpenGeneration():
@@ -195,10 +195,11 @@ class CommandExecutor:
         return None
 
     def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
-        """End orderly, after the last command: log what was committed and return the ids that were not used.
+        """End orderly, after the last command: log the committed epoch, and return the unused ids.
 
         Raises:
-            Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
+            Fenced, OSError: the entry could not be logged. The next driver commits the last epochs again, which is
+                harmless.
         """
         if self._generation:
             self._log.append(entries.EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
@@ -216,7 +217,7 @@ class CommandExecutor:
             try:
                 chosen = self._catalog.choose_newest(view, checksums=command.checksums, allow_older=self._allow_older)
             except CorruptSnapshot:
-                # Until this driver owns the log, the owner may delete what is being read here.
+                # Until this driver owns the log, the owner may delete files that are being read here.
                 if self._log.refresh() == view:
                     raise
                 continue
@@ -240,7 +241,7 @@ class CommandExecutor:
             except Fenced:
                 if self._generation:
                     raise
-                continue  # not an owner yet: whoever appended was quicker; look again
+                continue  # not an owner yet, and another driver appended first: read the log again
             if self._generation:
                 self._generation = entry.generation  # the log has it, even if the fences cannot be opened now
             try:
@@ -267,13 +268,13 @@ class CommandExecutor:
             self._committers_open = True
 
     def _adopt(self, view: LogView, foreign: bool) -> None:
-        """Apply a rollback's instructions about the output, in a Generation that runs nothing.
+        """Apply a rollback's instructions about the output, in a generation that runs nothing.
 
-        Until the next Generation is in the log, another start repeats it.
+        Until the next generation is in the log, another start repeats this.
 
         Args:
-            foreign: an output has epochs of another copy of this location. Their numbers may be those of epochs that
-                are pending here, so this location must have none that are pending.
+            foreign: an output has epochs of another copy of this location. Their numbers may equal those of epochs that
+                are pending here, so this location must have no pending epochs.
         """
         retract = view.retract
         if retract is not None and foreign:
@@ -288,7 +289,7 @@ class CommandExecutor:
             view.next_generation, restored, first, first, committed_epoch, retract=retract, over=list(view.over)
         )
         self._log.append(entry)
-        # Where no check has found epochs of another copy, none may be there now: pending ones may go on then.
+        # If no check has found epochs of another copy, there can be none now. Pending epochs may then continue.
         self._open_fences(view.over if foreign else ())
         if retract is not None:
             take_back(retract, self._graph, self._committers)
@@ -298,15 +299,15 @@ class CommandExecutor:
         self._adopted = entry.generation
 
     def _check_fences(self) -> bool:
-        """Return True if this location knows of all output. Raise if an output refuses this driver.
+        """Return True if this location knows all of the output. Raise if an output refuses this driver.
 
-        Called before the log is written to.
+        Call it before writing to the log.
         """
         opener = self._opener(self._log.view.over)
-        # Read before the check: the message must not name a location that writes after the check.
+        # Read before the check: the error must not name a location that writes after the check.
         origins = [committer.written_from() for committer in self._committers.values()]
         are_known = [committer.check_fence(opener) for committer in self._committers.values()]
-        for origin in origins:  # from before the check: none of them has written since what was checked
+        for origin in origins:  # from before the check: none of them has written since the checked state
             self._refuse_copy_of(origin)
         return all(are_known)
 
@@ -326,7 +327,10 @@ class CommandExecutor:
         )
 
     def _goes_on_from(self, position: LogPosition) -> bool:
-        """A location that was copied while its query ran may have an entry, and not the files of its snapshot."""
+        """Return True if this location continues from a log position.
+
+        A location that was copied while its query ran may have the log entry but not the files of its snapshot.
+        """
         if not self._log.contains(position):
             return False
         return self._passed_over is None or not self._log.may_be_later(position, self._passed_over)
@@ -336,10 +340,10 @@ class CommandExecutor:
         self._fences = {operator_id: one.fence(opener) for operator_id, one in self._committers.items()}
 
     def _begun(self) -> LogView:
-        """The log as it is now; that of a fork has begun."""
+        """Return the current log. For a fork, append its first entry if that is missing."""
         view = self._log.refresh()
         if deletion := self._log.deletion_text():
-            raise FileNotFoundError(deletion)  # a mount may return: snapshots are away, and none is damaged
+            raise FileNotFoundError(deletion)  # a mount may return: the snapshots are absent but not damaged
         refuse_moved(view)
         if view.next_seq > 1 or self._forked is None:
             return view
@@ -399,7 +403,7 @@ class CommandExecutor:
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """Return the snapshot with states of sources that belong to this query.
 
-        The first snapshot of a fork or of an imported location is another query's.
+        The first snapshot of a fork or of an imported location belongs to another query.
         """
         if metadata.query_id == self._query_id:
             return metadata
@@ -412,7 +416,7 @@ class CommandExecutor:
     def _write(self, metadata: SnapshotMetadata) -> JobEvent:
         metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
         try:
-            # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
+            # A new owner may have collected this driver's files. That ends this driver; it is no failed checkpoint.
             self._log.check_owned()
             self._check_held()
             metadata = self._blobs.write_blobs(metadata)
@@ -458,7 +462,7 @@ class CommandExecutor:
 
     def _collect(self, command: CollectGarbage) -> JobEvent | None:
         for checkpoint in [written for written in self._written if written not in command.in_flight]:
-            del self._written[checkpoint]  # aborted after it was written: it is never logged
+            del self._written[checkpoint]  # aborted after it was written, so it is never logged
             self._catalog.forget(checkpoint)
         try:
             collect(
@@ -483,7 +487,7 @@ class CommandExecutor:
 
     def _answer_requests(self, spared: CollectGarbage) -> JobEvent | None:
         if not self._generation:
-            return None  # nobody's yet
+            return None  # no generation owns the location yet
         owned = OwnedLocation(
             self._store, self._log, self._catalog, spared.pinned, spared.in_flight, tuple(self._files_not_logged())
         )
@@ -506,7 +510,7 @@ class CommandExecutor:
         try:
             return LocationChecked(self._log.deletion_text())
         except OSError:
-            return LocationChecked("")  # a store that fails may return; nothing is known to be deleted
+            return LocationChecked("")  # a store that fails may recover; the location is not known to be deleted
 
     def refuse_takes(self, reason: str) -> None:
         """Answer the open requests for snapshots after the query has ended and its last command has run."""
@@ -540,7 +544,10 @@ class CommandExecutor:
             committer.check_held()
 
     def _hold(self, position: LogPosition, next_batch: int = 0) -> None:
-        """A copy that one fenced output keeps out is kept out of all outputs, and finds its input."""
+        """Hold a log position in all outputs, so that a copy that one fenced output refuses is refused by all.
+
+        The input of the copy is then still there.
+        """
         for committer in self._committers.values():
             committer.hold(position, next_batch)
 
@@ -562,7 +569,7 @@ class CommandExecutor:
         return query_id if operator_id == first else f"{query_id}/{operator_id}"
 
     def _settle(self) -> None:
-        """Tell the committers what is in the log. The view is a value that the log's thread replaces as a whole."""
+        """Notify the committers of logged commits. The view is a value that the log's thread replaces as a whole."""
         epoch = self._log.view.committed_epoch
         if epoch > self._settled_epoch:
             self._settled_epoch = epoch

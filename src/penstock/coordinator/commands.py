@@ -35,13 +35,13 @@ from penstock.snapshots.commands.requests import TakeSnapshot
 
 @dataclass(frozen=True)
 class OpenGeneration:
-    """Take the location over: read the log, choose and check a snapshot, append ``generation-opened``.
+    """Take over the location: read the log, choose and check a snapshot, append ``generation-opened``.
 
     Attributes:
-        committed_epoch: what this driver knows to be committed beyond the log.
-        next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
-        checksums: verify every byte of the snapshot, not lengths only.
-        parallelism: of the Generation; None: as the graph has it.
+        committed_epoch: newest committed epoch known to this driver, which may be beyond the log.
+        next_checkpoint: this driver's next id. None for its first generation: ids then start after all reserved ones.
+        checksums: verify every byte of the snapshot, not only lengths.
+        parallelism: parallelism of the generation; None: that of the graph.
     """
 
     committed_epoch: int = 0
@@ -52,14 +52,14 @@ class OpenGeneration:
 
 @dataclass(frozen=True)
 class WriteSnapshot:
-    """Write the metadata (``created_ms`` is filled in by the executor)."""
+    """Write the metadata of a snapshot. The executor sets ``created_ms``."""
 
     metadata: SnapshotMetadata
 
 
 @dataclass(frozen=True)
 class AnswerRequestFiles:
-    """Read the request files and carry out what they ask for.
+    """Read the request files and execute the requests in them.
 
     ``spared``: files that a collection at this point of the command order must spare.
     """
@@ -69,7 +69,7 @@ class AnswerRequestFiles:
 
 @dataclass(frozen=True)
 class AnswerTake:
-    """Tell who asked for a snapshot by a request file what became of it."""
+    """Answer a request file that asked for a snapshot."""
 
     token: str
     snapshot: str
@@ -78,7 +78,7 @@ class AnswerTake:
 
 @dataclass(frozen=True)
 class AbandonStagedData:
-    """Staged data of Generations up to this one is needed no more: all their pending epochs are committed."""
+    """Abandon staged data of generations up to this one, because all their pending epochs are committed."""
 
     generation: GenerationId
 
@@ -117,16 +117,16 @@ Command = (
 
 @dataclass(frozen=True)
 class GenerationReady:
-    """This driver owns the location.
+    """Reports that this driver owns the location.
 
     Attributes:
-        opened: what the log holds about the Generation.
+        opened: the log's data about the generation.
         restored: metadata of the restored snapshot; None for a first start.
-        slots: what each slot restores, by index; empty lists for a first start.
+        slots: data that each slot restores, by index; empty lists for a first start.
         skipped: reasons for which newer snapshots were not chosen.
         fences: results of ``SinkCommitter.fence``, by operator id.
-        inflight_rows: rows of in-flight data that will be replayed. Exact if this driver has opened a Generation
-            before, otherwise an upper bound.
+        inflight_rows: number of in-flight rows that will be replayed. It is exact if this opening is the driver's
+            first and all shared sections can be read; otherwise it is an upper bound.
     """
 
     opened: GenerationOpened
@@ -139,16 +139,16 @@ class GenerationReady:
 
 @dataclass(frozen=True)
 class DrainRequested:
-    """Request of a user to drain: read what is available now, end event time, commit and finish.
+    """Request of a user to drain: read the input available now, end event time, commit and finish.
 
-    It applies to all later Generations. It applies to a later driver once a snapshot contains the end of event time.
+    It applies to all later generations. It applies to a later driver once a snapshot contains the end of event time.
     See ``JobCoordinator.check_drainable``.
     """
 
 
 @dataclass(frozen=True)
 class CollectionFailed:
-    """Space was not freed; the next collection tries again."""
+    """Reports that space was not freed. The next collection tries again."""
 
     reason: str
 
@@ -162,7 +162,10 @@ class TakesRequested:
 
 @dataclass(frozen=True)
 class LocationChecked:
-    """``missing``: what a removed location lacks; empty if the location exists or the store fails."""
+    """Result of CheckLocation.
+
+    ``missing``: part that a removed location lacks; empty if it exists or the store fails.
+    """
 
     missing: str
 
@@ -183,7 +186,7 @@ JobEvent = (
 
 @dataclass(frozen=True)
 class LaunchSlots:
-    """Notice for the owner: start the slots of this Generation and send each its manifests.
+    """Notice for the owner: start the slots of this generation and send each its manifests.
 
     ``paused``: sources start paused.
     """
@@ -194,29 +197,34 @@ class LaunchSlots:
 
 @dataclass(frozen=True)
 class SnapshotCompleted:
-    """To the owner: a snapshot is complete and logged (its epochs may still await their commit)."""
+    """Notice for the owner: a snapshot is complete and logged. Its epochs may still await their commit."""
 
     metadata: SnapshotMetadata
 
 
 @dataclass(frozen=True)
 class EpochsCommitted:
-    """To the owner: every epoch up to this one is visible (or was empty)."""
+    """Notice for the owner: every epoch up to this one is visible or was empty."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
 class QueryFinished:
-    """To the owner, last of all: the input has ended and everything up to this checkpoint is committed. Stop orderly;
-    nothing more comes of it if the owner does not."""
+    """Last notice for the owner: the input has ended, and everything up to this checkpoint is committed.
+
+    The owner must stop orderly. If it does not, nothing further happens.
+    """
 
     checkpoint: CheckpointId
 
 
 @dataclass(frozen=True)
 class LastSnapshotCommitted:
-    """To the owner: the snapshot that was asked for as the last is complete, and so are its commits. Stop orderly."""
+    """Notice for the owner: the snapshot requested as the last one is complete and committed.
+
+    The owner must stop orderly.
+    """
 
     checkpoint: CheckpointId
 
@@ -234,18 +242,20 @@ Notice = (
     | FailGeneration
     | Ignored
 )
-"""Output for the owner of the job coordinator. ``GenerationEnded`` answers ``FailGeneration``, as it does the loss of a
-slot."""
+"""Output for the owner of the job coordinator.
+
+The owner answers ``FailGeneration`` with ``GenerationEnded``, as after the loss of a slot.
+"""
 
 Output = Command | ToSubtask | Notice
-"""Commands are executed by the command executor, messages are sent to slots."""
+"""All outputs. Commands are executed by the command executor; messages are sent to slots."""
 
 EXECUTED_AT_THE_END = (NotifySourceCommitted, AnswerTake)
 """Commands that are executed even if the driver ends first."""
 
 
 def executor_of(command: Command) -> str:
-    """Return the name of the serial executor that carries it out. Executors are independent of each other."""
+    """Return the name of the serial executor that executes a command. Executors are independent of each other."""
     match command:
         case CommitEpoch() | AbandonStagedData():
             return "commit"
@@ -269,8 +279,8 @@ def executor_of(command: Command) -> str:
 def event_of_failure(command: Command, reason: str) -> JobEvent:
     """Return the event for the state machine after a command that was not executed.
 
-    The state machine requests a commit again; that commit finds what is already visible. For a command without an
-    awaited result the event is the time.
+    The state machine requests a commit again; that commit detects output that is already visible. For a command without
+    an awaited result, the event is a ``Tick``.
     """
     match command:
         case CommitEpoch(epoch, operator_id):

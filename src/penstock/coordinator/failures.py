@@ -21,14 +21,14 @@ from penstock.errors import (
 from penstock.network.messages import SlotFailed
 
 NEVER_RETRIED = (ConfigError, NotSupported)
-"""A restart does not change an option or a plan."""
+"""Errors that a restart cannot fix, because it changes neither options nor the plan."""
 _KEPT_TYPES = {
     error.__name__: error for error in (*NEVER_RETRIED, CorruptSnapshot, DataError, EvaluationError, SinkError)
 }
-"""Errors that keep their type: the message is sufficient without a traceback of Penstock's own code."""
+"""Errors that keep their type. Their message suffices without a traceback of Penstock's own code."""
 
 _IN_THE_INPUT = "the input that cannot be read"
-"""The position of a data error: its message names the position, and no restart gets past it."""
+"""Position of a data error. The error's message names the exact position, and no restart gets past it."""
 
 _DYING_WORKERS = "; a worker dies if user code ends it, if memory runs out or if it is killed: see the executors' logs"
 
@@ -45,7 +45,7 @@ def discovery_failure(source: str, error: Exception) -> Failure:
 
 
 def error_of(message: SlotFailed) -> PenstockError:
-    """The error as it was raised in the slot, as far as it matters to the user."""
+    """Return the error that was raised in the slot, in the form shown to the user."""
     if message.kind == "function":
         return FunctionError(message.operator, message.message, message.traceback, message.position)
     where = f"{message.operator}: " if message.operator else ""
@@ -57,8 +57,10 @@ def error_of(message: SlotFailed) -> PenstockError:
 
 
 def may_pass(problem: Exception) -> bool:
-    """Return True if a retry of a failed recovery may succeed: a store or an output is unavailable, full, or was just
-    taken over by another driver."""
+    """Return True if a retry of a failed recovery may succeed.
+
+    That is the case if a store or an output is unavailable or full, or was just taken over by another driver.
+    """
     if isinstance(problem, SinkFenced):
         return True
     away = problem.__cause__ if isinstance(problem, SinkError) else problem
@@ -74,14 +76,14 @@ def recovery_failure(problem: Exception) -> tuple[Failure, PenstockError]:
 
 
 def wrapped(what: str, cause: BaseException) -> PenstockError:
-    """Return the error of something that raised beyond its contract."""
+    """Return the error for an exception outside the contract of the code that raised it."""
     error = QueryFailed(f"{what}: {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error
 
 
 def gave_up(decision: GiveUp, cause: PenstockError | None) -> QueryFailed:
-    """The query's error; its cause is the first one."""
+    """Return the query's error. Its cause is the first failure."""
     first = cause or GenerationFailed(decision.first.message)
     hint = _DYING_WORKERS if decision.first.kind == "lost" else ""
     error = QueryFailed(f"{first}\nThe query gave up: {decision.reason}{hint}")

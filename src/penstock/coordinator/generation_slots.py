@@ -1,4 +1,4 @@
-"""Slots of one Generation on the driver's side: launch, registration, heartbeats, messages and end."""
+"""Slots of one generation on the driver's side: launch, registration, heartbeats, messages and end."""
 
 from __future__ import annotations
 
@@ -24,21 +24,26 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.worker.slot_task import SlotTask
 
 HEARTBEAT_TIMEOUT_S = 120.0
-"""A dead slot shows by the end of its link. This is for a frozen one, and longer than any call that holds the GIL.
-A slot that does not run yet may be silent for ``slot.startTimeout`` longer: it waits for others, or restores state."""
+"""Maximum silence of a slot in seconds, longer than any call that holds the GIL.
+
+It detects frozen slots; a dead slot is detected by the end of its link. A slot that does not run yet may be silent for
+``slot.startTimeout`` longer, because it waits for others or restores state.
+"""
 CAUSE_GRACE_S = 0.2
-"""A job that is over waits this long for what its slots say: that names the cause."""
+"""Time for which the driver waits for the last messages of slots after their job has ended: they name the cause."""
 JOB_GRACE_S = 0.5
-"""Slots end this soon after their links; later the job is cancelled, which takes Spark seconds."""
+"""Time for slots to end after their links were closed. After it the job is canceled, which takes Spark seconds."""
 
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """Constant part of all Generations of a query.
+    """Constant part of all generations of a query.
 
-    ``until_available``: see ``QueryExecution``. ``forked``: first log entry of a fork. ``access``: credentials for the
-    location; they contain secrets and are only sent over control links. ``refuse_copy_of``, ``committing``: see
-    ``CommandExecutor``.
+    Attributes:
+        until_available: see ``QueryExecution``.
+        forked: first log entry of a fork.
+        access: credentials for the location. They contain secrets and are sent only over control links.
+        refuse_copy_of, committing: see ``CommandExecutor``.
     """
 
     query_id: str
@@ -54,10 +59,10 @@ class GenerationPlan:
 
 
 class GenerationSlots:
-    """Slots of one Generation; the constructor launches them. Owned by the coordinator thread.
+    """Slots of one generation; the constructor launches them. Owned by the coordinator thread.
 
     Args:
-        ready: the opened Generation.
+        ready: the opened generation.
         paused: True if the sources start paused.
         now_s: time of the monotonic clock in seconds, here and in all methods.
 
@@ -132,11 +137,11 @@ class GenerationSlots:
         self._heard_s[slot] = now_s
 
     def slot_of(self, task_number: int) -> int:
-        """Return the slot that runs in a task; until all tasks have registered, the task's own number."""
+        """Return the slot that runs in a task. Until all tasks have registered, it is the task's own number."""
         return self._task_numbers.index(task_number)
 
     def register(self, task_number: int, message: Register) -> bool:
-        """Register a task; after the last one, assign the slots, send ``Deploy`` to each and return True.
+        """Register a task. After the last one, assign the slots, send ``Deploy`` to each and return True.
 
         A worker that still has a slot's tables in memory becomes that slot again.
         """
@@ -156,7 +161,7 @@ class GenerationSlots:
         return True
 
     def run(self, slot: int) -> bool:
-        """Note that a slot runs; return True once all do."""
+        """Record that a slot runs. Return True once all do."""
         self.running.add(slot)
         return self.runs
 
@@ -171,7 +176,7 @@ class GenerationSlots:
         return len(self.registered) == self._parallelism
 
     def note_stopped(self, slot: int) -> None:
-        """Note that a slot has stopped or lost its link."""
+        """Record that a slot has stopped or lost its link."""
         self._stopped.add(slot)
 
     @property
@@ -184,7 +189,7 @@ class GenerationSlots:
         return f"slot {slot}" + ("" if register is None else f" (pid {register.pid} on {register.data_host})")
 
     def overdue(self, now_s: float) -> str | None:
-        """Return why this Generation must be given up although no link broke, or None."""
+        """Return why this generation must be given up although no link broke, or None."""
         if self._job.done:
             self._job_done_s = self._job_done_s or now_s
             if now_s - self._job_done_s > CAUSE_GRACE_S:
@@ -217,7 +222,7 @@ class GenerationSlots:
             self.send(slot, message)
 
     def tell(self, message: ToSubtask) -> None:
-        """Send a message for one reader to its slot, any other to all slots."""
+        """Send a message for one reader to its slot, any other message to all slots."""
         match message:
             case AssignSplits(index=index) | AdvanceWatermark(index=index):
                 self.send(index, message)
@@ -225,11 +230,11 @@ class GenerationSlots:
                 self.broadcast(message)
 
     def stop(self) -> None:
-        """Ask for an orderly end; ``Stopped`` follows from each slot."""
+        """Request an orderly end. Each slot answers with ``Stopped``."""
         self.broadcast(Stop())
 
     def close(self, now_s: float) -> None:
-        """Close all links: slots end at once, whatever they do. Idempotent."""
+        """Close all links. Slots then end at once, even in the middle of a step. Idempotent."""
         if self._closed_s is None:
             self._closed_s = now_s
             self._server.close()
@@ -245,7 +250,7 @@ class GenerationSlots:
         return False
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until the job is over."""
+        """Block until the job has ended, at most ``timeout_s``. Return True if it has."""
         return self._job.wait(timeout_s)
 
     def cancel(self) -> None:
@@ -255,7 +260,8 @@ class GenerationSlots:
 def match_slots_to_tasks(remembered: Sequence[Sequence[int]]) -> list[int]:
     """Return the task number of every slot.
 
-    A slot goes to a task whose worker still has its tables in memory, else to the task of the same number, else to any.
+    A slot goes to a task whose worker still has its tables in memory, otherwise to the task with the same number,
+    otherwise to any.
 
     Args:
         remembered: by task number, the slots whose tables its worker has in memory.

@@ -1,4 +1,4 @@
-"""Generations of one query, one after the other: launch, end, and the wait until the slots of the last have ended."""
+"""Generations of one query, one after another: launch, end, and the wait until the previous slots have ended."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from penstock.coordinator.rendezvous import SlotLost, SlotMessageReceived
 from penstock.network.transport import IoLoop
 
 LINK_GRACE_MS = 50.0
-"""A slot that reports a broken link waits this long for a better cause: the loss of the slot at its other end."""
+"""Time for which a reported broken link waits for a better cause: the loss of the slot at its other end."""
 STOP_TIMEOUT_S = 5.0
-"""Slots end within about a second of ``Stop``, or they exit."""
+"""Time limit for slots to end. They end within about a second of ``Stop``, or their process exits."""
 JOB_END_TIMEOUT_S = 10.0
 
 
 class Generations:
-    """Current Generation of a query and the start of the next one. Owned by the coordinator thread.
+    """Current generation of a query and the start of the next one. Owned by the coordinator thread.
 
     Args:
         on_event: called with events of slots, from any thread.
 
     Attributes:
-        current: the Generation that runs or is being started; None between two.
+        current: the generation that is running or starting; None between two generations.
         reopen_at_ms: earliest start of the next one, on the clock of ``now_ms``; None: none is due.
     """
 
@@ -42,7 +42,7 @@ class Generations:
         self._link_failure: tuple[float, Failure] | None = None
 
     def launch(self, ready: GenerationReady, plan: GenerationPlan, paused: bool) -> None:
-        """Start the slots of an opened Generation. ``paused``: sources start paused.
+        """Start the slots of an opened generation. ``paused``: sources start paused.
 
         Raises:
             ResourceError: too few free slots.
@@ -52,11 +52,11 @@ class Generations:
         )
 
     def link_broke(self, failure: Failure, now_ms: float) -> None:
-        """Note that a slot has reported a broken link. Another slot may report the cause soon."""
+        """Record that a slot has reported a broken link. Another slot may report the cause soon."""
         self._link_failure = self._link_failure or (now_ms + LINK_GRACE_MS, failure)
 
     def overdue(self, now_ms: float) -> Failure | None:
-        """Return why the current Generation must be given up although no slot reported a failure, or None."""
+        """Return why the current generation must be given up although no slot reported a failure, or None."""
         if self.current is None:
             return None
         if self._link_failure is not None and now_ms >= self._link_failure[0]:
@@ -65,14 +65,14 @@ class Generations:
         return None if reason is None else Failure("lost", "", reason)
 
     def give_up(self) -> None:
-        """Close the current one's links: its slots end at once."""
+        """Close the links of the current generation. Its slots end at once."""
         if self.current is not None:
             self.current.close(time.monotonic())
             self._old, self.current = self.current, None
         self._link_failure = None
 
     def may_reopen(self, now_ms: float) -> bool:
-        """Return True if the next Generation must begin now; the caller then begins it."""
+        """Return True if the next generation must begin now. The caller then begins it."""
         if self._old is not None and self._old.ended(time.monotonic()):
             self._old = None
         if self.reopen_at_ms is None or self._old is not None or now_ms < self.reopen_at_ms:
@@ -81,10 +81,11 @@ class Generations:
         return True
 
     def end(self, await_slots: Callable[[GenerationSlots], None] | None) -> int | None:
-        """The query ends: all slots do. Returns which Generation ran, if one did.
+        """End all slots at the end of the query. Return the number of the generation that was running, or None.
 
         Args:
-            await_slots: waits for the slots' own end, which they are asked for first; None: they are cut off.
+            await_slots: waits for the end of the slots after they were asked to stop; None: their links are closed at
+                once.
         """
         current, self.current = self.current, None
         if current is not None and await_slots is not None:

@@ -6,18 +6,21 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
-"""Upper bounds for checkpoints and commits: a quick one takes tens of milliseconds, and ``checkpoint.timeout`` is ten
-minutes by default."""
+"""Upper bounds for the duration of checkpoints and commits.
+
+A fast one takes tens of milliseconds; the default of ``checkpoint.timeout`` is ten minutes.
+"""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Frozen: a value more is another one.
+    """Distribution of values. Immutable; adding a value returns a new distribution.
 
     Attributes:
-        bounds: upper bounds, ascending; a value on a bound is below it.
-        counts: of the values up to each bound and above the one before; one more, at the end, for those above all.
-        total: of all values.
+        bounds: upper bounds, ascending and inclusive.
+        counts: for each bound, the number of values up to it and above the previous bound. The last count, without a
+            bound, is the number of values above all bounds.
+        total: sum of all values.
 
     >>> Distribution.of_seconds().with_value(0.3).with_value(0.07).cumulative()[:4]
     [(0.05, 0), (0.1, 1), (0.25, 1), (0.5, 2)]
@@ -29,7 +32,7 @@ class Distribution:
 
     @classmethod
     def of_seconds(cls) -> Distribution:
-        """Without a value yet."""
+        """Return an empty distribution."""
         return cls(SECONDS, (0,) * (len(SECONDS) + 1))
 
     def with_value(self, value: float) -> Distribution:

@@ -1,7 +1,7 @@
 """Background writer of ended checkpoints to the history of their location.
 
-It writes the checkpoints of a few seconds at a time. A driver that is killed, or a store that fails, loses only these
-entries of the history.
+It writes the checkpoints of a few seconds together. If the driver is killed or the store fails, only these entries of
+the history are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from penstock.snapshots.history.segments import StoredCheckpoint, stored_checkpo
 log = get_logger(__name__)
 
 MAX_QUEUED = 200
-"""Number of checkpoints that wait to be written; beyond it the oldest are dropped. The driver shows as many."""
+"""Maximum number of checkpoints waiting to be written; when it is exceeded, the oldest are dropped.
+
+The driver shows as many.
+"""
 BATCH_SIZE = 100
 """Number of waiting checkpoints that are written without waiting for ``PAUSE_S``."""
 PAUSE_S = 5.0
@@ -51,7 +54,7 @@ class HistoryWriter:
                 return
             self._queued.append(checkpoint)
             if self._thread is None:
-                with suppress(RuntimeError):  # no thread can be had now; the next checkpoint tries again
+                with suppress(RuntimeError):  # no thread can be started now; the next checkpoint tries again
                     thread = daemon_thread(self._run, "penstock-history")
                     thread.start()
                     self._thread = thread
@@ -86,7 +89,7 @@ class HistoryWriter:
             return tuple(self._queued)
 
     def _remove(self, batch: Sequence[CheckpointView]) -> None:
-        """Remove a written batch from the queue, unless the queue has dropped it meanwhile."""
+        """Remove a written batch from the queue, except entries that the full queue has dropped meanwhile."""
         written = {id(one) for one in batch}
         with self._changed:
             while self._queued and id(self._queued[0]) in written:
@@ -130,5 +133,5 @@ def history_entry(checkpoint: CheckpointView) -> StoredCheckpoint:
 
 
 def _text(text: str) -> str:
-    """Replace what is not valid Unicode; the text of a user's exception may contain such characters."""
+    """Replace characters that are not valid Unicode; the text of a user's exception may contain such characters."""
     return text.encode(errors="replace").decode()

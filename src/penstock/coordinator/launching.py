@@ -18,7 +18,7 @@ class ControlAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """True if slots can run on the driver's machine only."""
+        """True if slots can run only on the driver's machine."""
         try:
             return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -26,18 +26,18 @@ class ControlAddress:
 
 
 class SlotJob(Protocol):
-    """Job that runs the slots of one Generation."""
+    """Job that runs the slots of one generation."""
 
     @property
     def done(self) -> bool:
-        """True if no slot of the job runs any more, as far as the launcher can tell."""
+        """True if no slot of the job is running, as far as the launcher knows."""
 
     @property
     def error(self) -> BaseException | None:
-        """Reason of its end, once it is done; None for an orderly end."""
+        """Reason for the end of the job, once it is done; None for an orderly end."""
 
     def cancel(self) -> None:
-        """End it without asking the slots. Does not block; idempotent."""
+        """End the job without asking the slots. Does not block. Idempotent."""
 
     def wait(self, timeout_s: float) -> bool:
         """Block until ``done``, at most ``timeout_s``; return ``done``."""
@@ -50,15 +50,17 @@ class SlotLauncher(Protocol):
         """Return the address at which the driver listens."""
 
     def usable_slots(self) -> int:
-        """Return the number of slots that a query could have now: those of its newest job, and those that neither other
-        queries hold nor other jobs occupy."""
+        """Return the number of slots that the query could have now.
+
+        These are the slots of its newest job and the slots that neither other queries nor other jobs occupy.
+        """
 
     def total_slots(self) -> int:
-        """Return the number of slots that the cluster has now, whatever uses them."""
+        """Return the number of slots that the cluster has now, including occupied ones."""
 
     def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
         """Start tasks with numbers ``0..parallelism-1``. Does not wait for them.
 
         Raises:
-            ResourceError: there are fewer free slots; says what to do.
+            ResourceError: there are fewer free slots. The error says what to do.
         """

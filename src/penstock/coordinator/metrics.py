@@ -1,6 +1,6 @@
 """Metrics of a query on the driver: slots, subtasks, checkpoints, restarts, and progress per epoch.
 
-Written by the coordinator thread, read by any; a lock guards it, held for microseconds.
+The coordinator thread writes them, and any thread may read them. A lock guards them; it is held for microseconds.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from penstock.operators.watermark import WatermarkSpec
 from penstock.snapshots.format.inflight_counts import rows_in_flight
 
 HISTORY_SIZE = 200
-"""Checkpoints and restarts in the history; older ones are forgotten."""
+"""Maximum number of checkpoints, and of restarts, in the history; older ones are dropped."""
 
 
 class QueryMetrics:
-    """Metrics of a query. ``ended`` is called, with the lock held, with each checkpoint that has ended: it must not
-    block. ``wall`` returns seconds."""
+    """Metrics of a query. ``wall`` returns seconds.
+
+    ``ended`` is called with each checkpoint that has ended. The lock is held then, so it must not block.
+    """
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class QueryMetrics:
         self._failed_s = 0.0
         self._sources_idle = self._idle = False
         self._pinned: tuple[CheckpointId, ...] = ()
-        self._triggered_before_idle = 0  # the newest checkpoint that was triggered before the sources became idle
+        self._triggered_before_idle = 0  # the newest checkpoint triggered before the sources became idle
         self._drained = 0  # the newest complete checkpoint without in-flight rows
         self._newest: SnapshotMetadata | None = None
         self._batches: dict[int, int] = {}  # of epochs that are not committed yet
@@ -98,7 +100,7 @@ class QueryMetrics:
         self._totals: dict[tuple[int, str], int] = {}
 
     def rescaled(self, graph: JobGraph) -> None:
-        """The next Generation has this parallelism."""
+        """Set the graph with the parallelism of the next generation."""
         with self._changing():
             self._graph = graph
 
@@ -126,14 +128,14 @@ class QueryMetrics:
             self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
 
     def left(self, graph: JobGraph) -> None:
-        """The Generation was given up, orderly, for one of this parallelism, whose slots are asked for next."""
+        """Record that a generation was given up orderly. ``graph`` has the parallelism of the next one."""
         with self._changing():
             self._graph = graph
             self._state = ExecutionState.STARTING
             self._slots.clear()
 
     def registered(self, slots: Mapping[int, Register]) -> None:
-        """All of them, and which one each is."""
+        """Record the task that runs each slot, after all slots have registered."""
         with self._changing():
             for slot, message in slots.items():
                 self._slots[slot] = SlotView(slot, message.data_host, message.pid, False)
@@ -143,7 +145,7 @@ class QueryMetrics:
             self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
 
     def slot_gone(self, slot: int) -> None:
-        """Remove a slot that has stopped at the end of the query."""
+        """Record that a slot has stopped at the end of the query."""
         with self._changing():
             if slot in self._slots:
                 self._slots[slot] = replace(self._slots[slot], running=False)
@@ -158,7 +160,7 @@ class QueryMetrics:
             )
 
     def failed(self, generation: int, cause: str) -> None:
-        """A generation failed, and another one follows: a failure that ends the query is no recovery."""
+        """Record a failed generation that is followed by another one. A failure that ends the query is no restart."""
         with self._changing():
             self._state = ExecutionState.RESTARTING
             if self._is_restarting:
@@ -168,7 +170,7 @@ class QueryMetrics:
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
     def outage(self, what: str, reason: str) -> Outage:
-        """Record a failure of something that is retried."""
+        """Record a failure of an operation that is retried."""
         with self._changing():
             before = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
             self._outages[what] = now = replace(before, failures=before.failures + 1, reason=reason)
@@ -184,7 +186,7 @@ class QueryMetrics:
                 del self._outages[what]
 
     def ended(self, *, failed: bool, suspended: bool) -> None:
-        """Note that no slots are left. A suspended query may be resumed."""
+        """Record that no slots are left. A suspended query may be resumed."""
         with self._changing():
             self._outages.clear()
             self._pinned = ()
@@ -198,13 +200,13 @@ class QueryMetrics:
             self._amend_restart(given_up=True)
 
     def resumed(self) -> None:
-        """Note that the query is resumed, perhaps from an older snapshot than the newest."""
+        """Record that the query is resumed, perhaps from an older snapshot than the newest."""
         with self._changing():
             self._state = ExecutionState.STARTING
             self._newest = None
 
     def turned(self, sources_idle: bool, pinned: tuple[CheckpointId, ...] = ()) -> None:
-        """Take what may change with everything that happens: see ``ExecutionView``."""
+        """Update values that may change with every event; see ``ExecutionView``."""
         if pinned != self._pinned:
             with self._changing():
                 self._pinned = pinned
@@ -220,10 +222,9 @@ class QueryMetrics:
                 self._count(subtask)
 
     def explained(self, reason: str, missing: Collection[int]) -> str:
-        """Return the reason of a checkpoint that was given up, with the operator that it has probably waited for.
+        """Return the reason for a failed checkpoint, with the operator that it has probably waited for.
 
-        Args:
-            missing: the slots that had not acknowledged it, if that is why.
+        ``missing``: the slots that had not acknowledged it, if that is the reason.
         """
         with self._lock:
             reports = [one for (_, index), one in self._metrics.items() if index in missing]
@@ -237,7 +238,7 @@ class QueryMetrics:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def triggered(self, checkpoint: int, alignment: str, request: SnapshotRequested | None = None) -> None:
-        """``request``: request of a user that it answers; None for a periodic checkpoint."""
+        """Record a trigger. ``request``: request of a user that it answers; None for a periodic checkpoint."""
         with self._changing_later():
             self._triggered_s[checkpoint] = self._clock()
             self._checkpoints[checkpoint] = CheckpointView(
@@ -257,7 +258,7 @@ class QueryMetrics:
     def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0, recovered_rows_read: int = 0) -> None:
         """Count one slot's ``AcknowledgeCheckpoint``. The longest wait for the limit becomes the checkpoint's reason.
 
-        An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
+        An acknowledgment after the checkpoint's end is ignored: the history already has the ended checkpoint.
         """
         with self._changing_later():
             view = self._checkpoints.get(checkpoint)
@@ -295,7 +296,7 @@ class QueryMetrics:
                 self._checkpoint_seconds = self._checkpoint_seconds.with_value(view.duration_ms / 1000)
 
     def aborted(self, checkpoint: int, reason: str, wrong: bool, missing: Collection[int] = ()) -> str:
-        """``wrong``: something is, and it was not made superfluous, nor a user's. Return the reason, ``explained``."""
+        """Record an aborted checkpoint. ``wrong``: it counts as an error. Return the reason as ``explained`` does."""
         reason = self.explained(reason, missing)
         with self._changing():
             self._counts[CheckpointState.FAILED] += 1
@@ -304,7 +305,7 @@ class QueryMetrics:
         return reason
 
     def committed(self, epoch: int) -> EpochProgress | None:
-        """Every epoch up to this one is visible: the progress since the last call; None before any snapshot."""
+        """Record that all epochs up to this one are visible. Return the progress, or None before a snapshot."""
         with self._changing():
             self._committed_epoch = epoch
             metadata = self._newest
@@ -343,10 +344,9 @@ class QueryMetrics:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
-        """Return the current view, from any thread. The same object while nothing changes.
+        """Return the current view, the same object while nothing changes. Any thread may call it.
 
-        Args:
-            late_s: age in seconds that metrics of subtasks and of pending checkpoints may have.
+        ``late_s``: age in seconds that metrics of subtasks and of pending checkpoints may have.
         """
         with self._lock:
             now = self._clock()
@@ -420,7 +420,6 @@ class QueryMetrics:
         return bool(self._restarts) and self._restarts[-1].running_ms is None and not self._restarts[-1].given_up
 
     def _amend_restart(self, **changes: object) -> None:
-        """Change the current restart, if there is one."""
         if self._is_restarting:
             self._restarts[-1] = replace(self._restarts[-1], **changes)  # type: ignore[arg-type]
 
@@ -434,7 +433,7 @@ class QueryMetrics:
                 self._ended(amended)
 
     def _count(self, metrics: SubtaskReport) -> None:
-        """Add up the growth of a subtask's counters, which begin at zero in each Generation."""
+        """Add the growth of a subtask's counters to the totals. Counters begin at zero in each generation."""
         dropped = {name: metrics.counters.get(name, 0) for name in (ROWS_DROPPED_LATE, ROWS_DROPPED_DUPLICATE)}
         values = {"rows_out": metrics.rows_out, **dropped}
         for name, value in values.items():
@@ -444,7 +443,7 @@ class QueryMetrics:
             self._counted[key] = value
 
     def _source_rows(self, metadata: SnapshotMetadata) -> dict[str, int]:
-        """Rows that each source had read at that snapshot, over the life of the location."""
+        """Return the rows that each source had read at that snapshot, over the life of the location."""
         ids = {v.id: v.source.operator_id for v in self._graph.vertices if v.source is not None}
         rows = dict.fromkeys(ids.values(), 0)
         for slot in metadata.slots:
@@ -481,7 +480,7 @@ class QueryMetrics:
         return tuple(found)
 
     def _source_splits(self, metadata: SnapshotMetadata) -> list[tuple[int, SourceSpec, list[Split], list[Split]]]:
-        """Each vertex with a source, and its unfinished splits in that snapshot: that wait, and that readers have."""
+        """Return each vertex with a source, and its unassigned and unread splits in that snapshot."""
         pending = {source.operator_id: source.pending for source in metadata.sources}
         reading: dict[int, list[Split]] = {}
         for slot in metadata.slots:
@@ -505,7 +504,7 @@ class QueryMetrics:
         return None if None in watermarks else min((us for us in watermarks if us is not None), default=None)
 
     def _backlog(self, vertex: int) -> Backlog | None:
-        """Return the backlog of all readers of a source, as last reported; None if none of them can tell."""
+        """Return the backlog of all readers of a source, as last reported; None if none of them reports one."""
         reported = [report.backlog for (number, _), report in self._metrics.items() if number == vertex]
         backlogs = [backlog for backlog in reported if backlog is not None]
         if not backlogs:

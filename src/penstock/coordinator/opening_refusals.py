@@ -1,4 +1,4 @@
-"""Reasons not to open a Generation at a location: input or output of its snapshots would be lost or doubled."""
+"""Refusals to open a generation at a location, because input or output of its snapshots would be lost or duplicated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pending_and_foreign(view: LogView) -> LocationError:
 
 
 def refuse_missing_input(chosen: ChosenSnapshot) -> None:
-    """An older snapshot reads input again that a source may have removed."""
+    """Raise LocationError if an older snapshot was chosen and a source has removed input that would be read again."""
     metadata = chosen.metadata
     source = "" if metadata is None or metadata.plan is None else taken_away(metadata.plan)
     if chosen.skipped and source and metadata is not None:
@@ -36,7 +36,10 @@ def refuse_missing_input(chosen: ChosenSnapshot) -> None:
 
 
 def refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:
-    """A new run cannot follow the end of event time; what a drain that was interrupted left to be done can."""
+    """Raise LocationError if the query was drained and all of it is committed.
+
+    A new run cannot follow the end of event time. An interrupted drain, however, can be completed.
+    """
     if metadata is not None and metadata.drained and committed_epoch >= metadata.checkpoint:
         raise LocationError(
             f"the query at this checkpointLocation was drained ({metadata.id}): its event time has ended, so every row "

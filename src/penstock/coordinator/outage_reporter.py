@@ -1,4 +1,7 @@
-"""OutageReporter on the driver: status, metrics and one line of the log report what the outage tracker decides."""
+"""Outage reporter on the driver: writes the outage tracker's decisions to the status, the metrics and the log.
+
+The log gets one line per outage.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ log = get_logger(__name__)
 
 
 class OutageReporter:
-    """Owned by the coordinator thread.
+    """Reports outages. Owned by the coordinator thread.
 
     Args:
         metrics: store the current outages.
@@ -43,7 +46,7 @@ class OutageReporter:
                 self._report(self._tracker.committed(operator_id))
 
     def generation_failed(self, reason: str) -> None:
-        """Record a failed Generation."""
+        """Record a failed generation."""
         self._report(self._tracker.generation_failed(reason))
 
     def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
@@ -51,11 +54,11 @@ class OutageReporter:
         self._report(self._tracker.checkpoint_failed(checkpoint, reason))
 
     def checkpoint_completed(self, restarts: int) -> None:
-        """Record a completed checkpoint. ``restarts``: since the last progress."""
+        """Record a completed checkpoint. ``restarts``: number of restarts since the last progress."""
         self._report(self._tracker.checkpoint_completed(restarts))
 
     def location_check_due(self, now_ms: float) -> bool:
-        """Return True if a check of the location is due; the caller then makes it."""
+        """Return True if a check of the location is due. The caller then performs it."""
         return self._tracker.location_check_due(now_ms)
 
     def _report(self, changes: Iterable[OutageChange]) -> None:

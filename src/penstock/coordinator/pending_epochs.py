@@ -1,4 +1,4 @@
-"""Check of epochs that an earlier run staged and that are still to be committed when the query starts.
+"""Check of epochs that an earlier run staged and that must be committed when the query starts.
 
 The earlier run may have had another plan. Its rows are delivered with their original columns, or the start is refused
 before anything runs.
@@ -53,7 +53,7 @@ def check_pending_epochs(
         committers: by sink operator id.
 
     Raises:
-        PlanChanged: a sink cannot deliver one. Nothing is changed.
+        PlanChanged: a sink cannot deliver a pending epoch. Nothing is changed.
     """
     specs = {spec.operator_id: spec for spec in _sinks(graph).values()}
     new = plan_of(graph)
@@ -74,7 +74,7 @@ def _sinks(graph: JobGraph) -> dict[int, SinkSpec]:
 
 
 def _columns_into(plan: PlanManifest, operator_id: str) -> Plain:
-    """Return what determines the columns of a sink's rows: the operators and the input edges of its vertex."""
+    """Return the data that determines the columns of a sink's rows: the operators and the input edges of its vertex."""
     vertex = plan.operators.get(operator_id, {}).get("vertex")
     operators: dict[str, Plain] = {
         name: entry["schema"]

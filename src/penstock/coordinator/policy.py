@@ -37,7 +37,7 @@ def restart_policy_of(options: Options) -> RestartPolicy:
 
 
 def scaling_of(options: Options, graph: JobGraph) -> Scaling:
-    """Return the scaling machine of a query."""
+    """Return the state machine for the scaling of a query."""
     return Scaling(
         graph.parallelism,
         graph.max_parallelism,

@@ -1,4 +1,4 @@
-"""Calls of ``processAllAvailable`` on the driver: their futures, and what the tracker's decisions cause."""
+"""Calls of ``processAllAvailable`` on the driver: their futures, and the actions that the tracker decides on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.model.messages import PollAgain
 
 
 class ProcessAllCalls:
-    """Owned by the coordinator thread.
+    """Executes the decisions of the process-all-available tracker. Owned by the coordinator thread.
 
     Args:
         sources: vertices with a source.
@@ -25,7 +25,7 @@ class ProcessAllCalls:
         snapshot: takes a snapshot; the future is completed on this thread.
 
     Attributes:
-        tracker: takes the events.
+        tracker: the tracker; the owner reports events to it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ProcessAllCalls:
         self._futures: dict[int, Future[None]] = {}
 
     def add(self, future: Future[None]) -> None:
-        """Complete the future when all input that exists now is committed."""
+        """Register a call. The future is completed when all input that exists now is committed."""
         ticket = next(self._numbers)
         self._futures[ticket] = future
         self.tracker.add(ticket)
@@ -63,7 +63,7 @@ class ProcessAllCalls:
             self.tracker.checkpoint_failed()
 
     def committed(self, epoch: int) -> None:
-        """Complete the futures for which every epoch up to this one suffices."""
+        """Complete the futures for which the commit of all epochs up to this one suffices."""
         for ticket in self.tracker.committed(epoch):
             self._futures.pop(ticket).set_result(None)
 
@@ -74,7 +74,7 @@ class ProcessAllCalls:
         self._futures.clear()
 
     def query_ended(self, error: PenstockError | None, *, suspended: bool = False) -> None:
-        """Complete all futures. As in Spark, the wait of a query that is stopped ends without an error."""
+        """Complete all futures. As in Spark, the wait for a query that is stopped ends without an error."""
         if error is None and not suspended:
             self.all_committed()
             return

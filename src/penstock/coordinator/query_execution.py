@@ -1,4 +1,4 @@
-"""One query on the driver: the face over the coordinator service."""
+"""Execution of one query on the driver: the facade of the coordinator service."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from penstock.snapshots.store.store_access import StoreAccess
 _POLL_S = 0.2
 _RUNNING_POLL_S = 0.02
 SUSPENDED = "suspended"
-"""Label of the snapshot of a suspension that was not given one."""
+"""Default label of the snapshot of a suspension."""
 HISTORY_ENDS_S = 5.0
 """Time limit for writing the history of the last checkpoints at the end of a query."""
 _T = TypeVar("_T")
 
 
 class QueryExecution:
-    """Execution of one JobGraph from ``start`` to its end, over as many Generations as failures make necessary.
+    """Execution of one JobGraph from ``start`` to its end, over as many generations as failures make necessary.
 
     All methods may be called from any thread. The committers come from the graph's sinks.
 
@@ -63,13 +63,13 @@ class QueryExecution:
         until_available: read what is available at the start, commit it and end; open windows stay open.
         origin: start from this snapshot of another query; ignored after the first start at the location.
         access: credentials for an object store; None: those of the environment of driver and slots.
-        drains: process the in-flight data of the restored snapshot, take one without in-flight data, and end. No source
-            is read.
+        drains: process the in-flight data of the restored snapshot, take a snapshot without in-flight data, and end. No
+            source is read.
         claimed: run here even if this location is a copy of a location that still exists.
         committing: context in which each commit runs.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
-        on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
-            raised.
+        on_end: called once on a service thread when the query has ended, with its error if it failed. Not called if
+            ``start`` raised.
     """
 
     def __init__(
@@ -112,22 +112,22 @@ class QueryExecution:
         self._claimed_location: ClaimedLocation | None = None
         self._history: HistoryWriter | None = None
         self._resuming = threading.Lock()
-        self._parallelism: int | None = None  # of the next start, where it was said while the query was suspended
+        self._parallelism: int | None = None  # of the next start, if it was changed while the query was suspended
         self._suspended_at: SnapshotMetadata | None = None
 
     @property
     def query_id(self) -> str:
-        """The location's id, the same over restarts; known after ``start``."""
+        """Id of the query at its location, the same over restarts. Known after ``start``."""
         return self._query_id
 
     def start(self) -> None:
-        """Open the location, recover, launch the first Generation. Returns when slots were asked for.
+        """Open the location, recover and launch the first generation. Return when its slots have been requested.
 
         Raises:
             LocationError: missing rights, a foreign location, a changed plan, corrupt snapshots.
             ResourceError: too few slots.
             SinkError: the sink's target cannot be written exactly once.
-            NotSupported: a source cannot tell what is available.
+            NotSupported: a source cannot determine what is available.
             ConfigError: keys to a store would leave this machine over links without TLS.
         """
         if self._service is not None:
@@ -155,7 +155,7 @@ class QueryExecution:
             raise
 
     def _check_links(self) -> None:
-        """Refuse keys to a store without TLS: slots get them over the control links, and others could read them."""
+        """Refuse keys to a store without TLS: slots get them over the control links, where others could read them."""
         if self._access is None or not self._access.has_keys or self._options.network_tls:
             return
         address = self._launcher.control_address()
@@ -193,7 +193,7 @@ class QueryExecution:
 
         service = CoordinatorService(plan, location.store, self._launcher, self._metrics, self._on_progress, on_end)
         self._service = service
-        if self._drains:  # asked for before the first Generation, whose sources begin paused therefore
+        if self._drains:  # requested before the first generation, whose sources therefore start paused
             service.request_snapshot(DRAINED).add_done_callback(lambda drained: _end_undrained(service, drained))
         try:
             service.start()
@@ -226,9 +226,9 @@ class QueryExecution:
         return None if self._service is None else self._service.error
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
+        """Stop without a final checkpoint. Input that is not committed is read again at the next start. Idempotent.
 
-        Returns when everything has ended, or after ``timeout_s``; in a callback at once.
+        Return when everything has ended, or after ``timeout_s`` seconds. In a callback, return at once.
         """
         service = self._service
         if service is None:
@@ -248,16 +248,16 @@ class QueryExecution:
             service.thread.join(_POLL_S)
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Read what is available now, end event time so that every window closes, commit, and end.
+        """Read the input that is available now, end event time so that every window closes, commit, and end.
 
-        Blocks until the query has ended; in a callback it returns at once. A driver that recovers completes a drain
-        that has begun.
+        Blocks until the query has ended; in a callback it returns at once. If the driver fails after a snapshot
+        contains the end of event time, the next driver completes the drain.
 
         Returns:
-            False: it did not end within ``timeout_s``.
+            False if the query did not end within ``timeout_s``, or in a callback; otherwise True.
 
         Raises:
-            NotSupported: a source cannot tell what is available now; the query continues.
+            NotSupported: a source cannot determine what is available now; the query continues.
             QueryFailed: a source has ended already, and the query continues; or the query ended without being drained.
         """
         if self._service is not None and self._service.drained:
@@ -275,8 +275,11 @@ class QueryExecution:
         return True
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Block until the query ended, by itself (all its input ended and is committed), by ``stop`` or by a failure;
-        False on time-out. Does not raise: look at ``error``."""
+        """Block until the query has ended, and return True; return False on time-out.
+
+        The query ends when all its input has ended and is committed, by ``stop``, or by a failure. The method does not
+        raise: see ``error``.
+        """
         return self._service is not None and self._ended.wait(timeout_s)
 
     def request_snapshot(
@@ -290,8 +293,8 @@ class QueryExecution:
         """Take a snapshot now and wait until it is complete.
 
         Args:
-            timeout_s: for all of it; by default ``checkpoint.timeout``, from the moment it is triggered.
-            kept: True if it is never collected.
+            timeout_s: time limit for all of it; by default ``checkpoint.timeout`` from the trigger on.
+            kept: True if the snapshot is never removed automatically.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended; the query itself continues.
@@ -316,15 +319,15 @@ class QueryExecution:
     def stop_with_snapshot(self, drain: bool = False) -> SnapshotMetadata | None:
         """Take a snapshot, commit nothing after it, and stop once it is complete and its epochs are committed.
 
-        Returns when everything has ended; None in a callback, which must not wait for it.
+        Returns when everything has ended. In a callback, which must not wait, it returns None at once.
 
         Args:
-            drain: pause the sources and process what is in flight first, so that the snapshot holds none of it.
+            drain: pause the sources and process the in-flight data first, so that the snapshot holds none.
 
         Raises:
-            CheckpointFailed: there is no such snapshot; the query continues, or has ended without it.
-            QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
-                start commits it.
+            CheckpointFailed: the snapshot was not taken; the query continues, or has ended without it.
+            QueryFailed: the query failed after the snapshot was complete, but before all of its epochs were committed.
+                The next start commits them.
         """
         if self.suspended and not drain:
             self.stop()
@@ -349,12 +352,12 @@ class QueryExecution:
     def suspend(self, label: str = "") -> SnapshotMetadata | None:
         """Take a last snapshot as ``stop_with_snapshot`` does, release the slots and wait for ``resume`` or ``stop``.
 
-        If the query is suspended already, return the snapshot of then. A snapshot with a label is never collected.
-        Without a label it is labelled ``SUSPENDED``, and retention counts it as a periodic one.
+        If the query is already suspended, return the snapshot of that suspension. A snapshot with a label is never
+        removed automatically. Without a label it is labeled ``SUSPENDED``, and retention counts it as a periodic one.
 
         Raises:
-            CheckpointFailed: there is no such snapshot; the query goes on, or has ended.
-            QueryFailed: see ``stop_with_snapshot``; or it was stopped meanwhile, or has ended by itself.
+            CheckpointFailed: the snapshot was not taken; the query continues, or has ended.
+            QueryFailed: see ``stop_with_snapshot``; or the query was stopped meanwhile, or has ended by itself.
         """
         if self.suspended:
             return self._suspended_at
@@ -375,15 +378,17 @@ class QueryExecution:
         return metadata
 
     def resume(self, snapshot: str | None = None, output: Output | None = None) -> None:
-        """Begin again where the query was suspended. Return when all subtasks run; in a callback, when slots were asked
-        for. Nothing is done to a query that runs, unless a snapshot is named.
+        """Continue a suspended query. Return when all subtasks run; in a callback, when slots have been requested.
+
+        If the query is running and no snapshot is named, do nothing.
 
         Args:
-            snapshot: by id or label: go on from this one instead, as after ``penstock snapshot rollback``.
-            output: what becomes of what was written behind it; needed if there is any.
+            snapshot: id or label of a snapshot to continue from instead, as after ``penstock snapshot rollback``.
+            output: handling of the output written after that snapshot; required if there is any.
 
         Raises:
-            QueryFailed: the query has ended, also before its subtasks ran; or it runs, and a snapshot was named.
+            QueryFailed: the query has ended, possibly before its subtasks ran; or it is running, and a snapshot was
+                named.
             LocationError, SinkError, ResourceError, CorruptSnapshot: as at a start; it stays suspended.
         """
         with self._resuming:
@@ -430,17 +435,23 @@ class QueryExecution:
         return service.request_snapshot(SnapshotRequest(chosen, label, note, timeout_ms, kept))
 
     def rescale(self, parallelism: int, timeout_s: float | None = None) -> None:
-        """Go on with so many slots: take an unaligned snapshot, which no backpressure holds up, give the Generation up
-        and begin the next one there. Returns when all its subtasks run. While no Generation runs, the next one begins
-        at this parallelism.
+        """Continue at another parallelism, and return when all subtasks run.
+
+        An unaligned snapshot is taken, which backpressure does not delay. Then the generation is given up, and the next
+        one restores the snapshot. While no generation runs, the next one begins at this parallelism. A suspended query
+        uses it when it is resumed, and the call returns at once.
+
+        Args:
+            parallelism: number of slots.
+            timeout_s: time limit for the wait; None: no limit.
 
         Raises:
             ConfigError: not between 1 and ``max_parallelism``.
-            ResourceError: there are fewer slots for it.
-            CheckpointFailed: the snapshot cannot be taken. In all these cases the query continues as it was; if its
-                slots were taken after the snapshot, with those that are left.
+            ResourceError: fewer slots are available. The query continues as before; if slots were lost after the
+                snapshot, it continues with the remaining ones.
+            CheckpointFailed: the snapshot cannot be taken; the query continues as before.
             QueryFailed: the query has ended.
-            TimeoutError: after ``timeout_s``; the query is rescaled all the same.
+            TimeoutError: after ``timeout_s``; the rescale continues nevertheless.
         """
         if self.suspended:
             self._rescale_suspended(parallelism)
@@ -460,8 +471,9 @@ class QueryExecution:
             self._parallelism = parallelism
 
     def set_checkpoints(self, interval_ms: int | None = None, alignment: Alignment | None = None) -> None:
-        """Take periodic checkpoints so from now on; None: as before. Those that are in flight stay as they are, and a
-        restart of the driver has what its own options say.
+        """Change the interval or the alignment of periodic checkpoints; None: leave it as it is.
+
+        Checkpoints in flight are not affected. After a restart of the driver its own options apply.
 
         Raises:
             ConfigError: the interval is shorter than ``LEAST_INTERVAL_MS``.
@@ -480,7 +492,7 @@ class QueryExecution:
             service.change_policy(policy_of(self._options))
 
     def requested_state(self) -> RequestedState:
-        """Return the requested state of the query; never blocks."""
+        """Return the requested state of the query. Never blocks."""
         options, service = self._options, self._service
         parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.requested)
         is_rescaling = service is not None and service.scaling.is_rescaling
@@ -489,8 +501,9 @@ class QueryExecution:
         )
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
-        """Block until everything that sources could find when this was called is committed, or until the query is
-        stopped. Return at once if it was stopped or has ended by itself. Both is as in Spark.
+        """Block until all input that the sources could find at the time of the call is committed.
+
+        As in Spark, return also when the query is stopped. Return at once if it was stopped or has ended by itself.
 
         Raises:
             QueryFailed: the query has failed or is suspended.
@@ -502,7 +515,7 @@ class QueryExecution:
         future = service.process_all_available()
         self._await(service, future, timeout_s)
         if not future.done():
-            if self._has_stopped:  # the service ended before it took the call
+            if self._has_stopped:  # the service ended before it handled the call
                 return
             if service.ended.is_set():
                 raise QueryFailed("the query ended before all available data was committed") from service.error
@@ -514,7 +527,7 @@ class QueryExecution:
         return service is not None and service.ended.is_set() and service.error is None and not self.suspended
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
-        """Return the newest metrics; never blocks. ``late_s``: see ``QueryMetrics.view``."""
+        """Return the newest metrics. Never blocks. ``late_s``: see ``QueryMetrics.view``."""
         return self._metrics.view(late_s)
 
     def _active(self) -> CoordinatorService:
@@ -537,7 +550,7 @@ class QueryExecution:
 
 
 def _end_undrained(service: CoordinatorService, drained: Future[SnapshotMetadata]) -> None:
-    """End a query that was started to drain if the snapshot failed; otherwise it would continue and read."""
+    """End a query that was started to drain if the snapshot failed. Otherwise it would continue and read."""
     problem = drained.exception()
     if problem is not None:
         error = QueryFailed("what was in flight was not drained: start the query in the same way once more")

@@ -1,4 +1,4 @@
-"""Control server: the driver's end of the control links of one Generation."""
+"""Control server: the driver's end of the control links of one generation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SlotMessageReceived:
 
 @dataclass(frozen=True)
 class SlotLost:
-    """The link of a registered slot broke."""
+    """Reports that the link of a registered slot broke."""
 
     generation: int
     task_number: int
@@ -44,7 +44,7 @@ class _TaskLink:
 
 
 class ControlServer:
-    """Control server of one Generation; listens from its creation on.
+    """Control server of one generation; listens from its creation on.
 
     It addresses slots by the number of their Spark task, because the number of a slot is assigned only after all tasks
     have registered.
@@ -53,8 +53,8 @@ class ControlServer:
         host: address to bind to.
         ports: it listens on the first free one; ResourceError if none is free.
         tls: contexts that encrypt the links; None: the links are not encrypted.
-        on_event: called on the loop's thread, in order per slot; not called any more once ``close`` has returned from
-            the loop's point of view (a few events may still come meanwhile: they carry their Generation).
+        on_event: called on the loop's thread, in order per slot. A few calls may follow ``close``, which only requests
+            the end; their events carry the generation.
     """
 
     def __init__(
@@ -82,13 +82,16 @@ class ControlServer:
         self._listener.accept(self._accept)
 
     def send(self, task_number: int, message: ToSlot) -> None:
-        """Send a message to the slot of a task, from any thread; dropped if its link broke (see ``SlotLost``)."""
+        """Send a message to the slot of a task.
+
+        Any thread may call it. Dropped if the link broke (see ``SlotLost``).
+        """
         task = self._links.get(task_number)
         if task is not None:
             send(task.link, message)
 
     def close(self) -> None:
-        """Close the port and all links: slots that still run end at once. From any thread."""
+        """Close the port and all links. Slots that still run end at once. Any thread may call it."""
         self._loop.call(self._close)
 
     def _close(self) -> None:

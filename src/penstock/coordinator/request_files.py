@@ -15,7 +15,7 @@ from penstock.snapshots.portable.portable_form import future_with_portable_form
 from penstock.snapshots.store.store import Store
 
 POLL_INTERVAL_MS = 1_000.0
-"""Each poll lists one folder."""
+"""Time in milliseconds between two polls. Each poll lists one folder."""
 
 OnSnapshot = Callable[[Future[SnapshotMetadata]], None]
 PortableWriter = Callable[[Future[SnapshotMetadata], OnSnapshot], None]
@@ -60,14 +60,14 @@ class RequestFiles:
         self._next_poll_ms = 0.0
 
     def due(self, now_ms: float) -> bool:
-        """Return True if request files must be read now. The next poll waits for this one: the store may be slow."""
+        """Return True if request files must be read now. The next poll waits for the end of this one."""
         if self._polling or now_ms < self._next_poll_ms:
             return False
         self._polling, self._next_poll_ms = True, now_ms + POLL_INTERVAL_MS
         return True
 
     def polled(self, found: JobEvent | None) -> None:
-        """Take the snapshots that a finished poll found requests for."""
+        """Take the snapshots that were requested by the files of a finished poll."""
         self._polling = False
         for token, take in found.takes if isinstance(found, TakesRequested) else ():
             self._take(token, take)

@@ -1,6 +1,6 @@
-"""Taking back what a rollback left behind in the output, before anything of the query runs again.
+"""Retraction of the output that a rollback left, before anything of the query runs again.
 
-Every sink is asked before the first one does anything, so that a start that is refused has changed nothing.
+Every sink is asked before the first one acts. So a start that is refused has changed nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.snapshots.log.entries import Retraction
 
 
 def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
-    """Refuse a retraction that one of the sinks cannot carry out. Change nothing.
+    """Refuse a retraction that one of the sinks cannot perform. Change nothing.
 
     Args:
         committers: by sink operator id, opened.
 
     Raises:
-        SinkError: a sink cannot take back its output.
+        SinkError: a sink cannot retract its output.
     """
     sinks = {vertex.sink.operator_id: vertex.sink for vertex in graph.vertices if vertex.sink is not None}
     above, below = retraction.above, retraction.below
@@ -38,13 +38,13 @@ def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mappin
 
 
 def take_back(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
-    """Have every sink take back its output. Calling it twice has the same effect.
+    """Retract the output of every sink. Idempotent.
 
     Args:
         committers: by sink operator id, fenced.
 
     Raises:
-        SinkError: as ``check_retraction``, or a sink has failed. Then the next start repeats the call.
+        SinkError: as ``check_retraction``, or a sink has failed. The next start then repeats the call.
     """
     check_retraction(retraction, graph, committers)
     above, below = retraction.above, retraction.below

@@ -1,4 +1,4 @@
-"""Scaling on the driver: counts the cluster's slots, and executes what the scaling machine decides."""
+"""Scaling on the driver: counts the cluster's slots, and executes the commands of the scaling state machine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ log = get_logger(__name__)
 
 
 class Scaler:
-    """Owned by the coordinator thread.
+    """Connects the scaling state machine with the driver. Owned by the coordinator thread.
 
     Args:
-        machine: decides.
+        machine: the state machine.
         launcher: counts the slots of the cluster.
-        snapshot: takes an unaligned snapshot of the current Generation; the future is completed on this thread.
-        begin_again: gives the current Generation up, soon, and begins the next one. Takes the reason.
+        snapshot: takes an unaligned snapshot of the current generation; the future is completed on this thread.
+        begin_again: takes a reason; soon gives up the current generation and begins the next one.
 
     Attributes:
         machine: any thread may read its attributes.
@@ -55,17 +55,17 @@ class Scaler:
         self._futures: dict[int, Future[None]] = {}
 
     def rescale(self, parallelism: int, future: Future[None], current: GenerationSlots | None) -> None:
-        """Request a parallelism. The future is completed when a Generation runs so, or with an error."""
+        """Request a parallelism. The future is completed when a generation runs at it, or with an error."""
         ticket = next(self._tickets)
         self._futures[ticket] = future
         self._execute(self.machine.rescale(ticket, parallelism, _status(current), self._count()))
 
     def running(self, current: GenerationSlots) -> None:
-        """Handle that all slots of a Generation run."""
+        """Handle the event that all slots of a generation run."""
         self._execute(self.machine.running(_status_of(current), self._count()))
 
     def short_of_slots(self, now_ms: float) -> bool:
-        """Return True if the next Generation must have fewer slots, after one could not start for lack of them."""
+        """Return True if the next generation must have fewer slots, after one could not start for lack of them."""
         if not self.machine.must_count(now_ms):
             return False
         commands = self.machine.shrink(self._count(), now_ms)
@@ -73,12 +73,12 @@ class Scaler:
         return bool(commands)
 
     def poll(self, current: GenerationSlots | None, now_ms: float) -> None:
-        """Scale down or up if the cluster's slots have changed. Call it often; it asks the cluster seldom."""
+        """Scale down or up if the cluster's slots have changed. It may be called often; it rarely asks the cluster."""
         if current is not None and self.machine.poll_due(_status(current), now_ms):
             self._execute(self.machine.polled(_status_of(current), self._count(), now_ms))
 
     def query_ended(self, error: PenstockError | None) -> None:
-        """Complete all futures."""
+        """Complete all futures with an error."""
         for future in self._futures.values():
             future.set_exception(error or QueryFailed("the query has ended"))
         self._futures.clear()

@@ -1,4 +1,4 @@
-"""Serial background executors of the driver, for what may block: a thread each, created when first needed."""
+"""Serial executors of the driver for blocking jobs. Each has a thread, which is created when it is first needed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HURRIED_S = 1.0
 
 
 class SerialExecutors:
-    """Jobs of one executor run one at a time in the order they were put; executors are independent of each other.
+    """Named executors. Each runs its jobs one at a time, in the order of ``put``; they are independent of each other.
 
-    ``put`` and ``stop`` belong to one thread. A job must not raise: whoever puts it takes care of its errors.
+    Only one thread may call ``put`` and ``stop``. A job must handle its own errors and must not raise.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ class SerialExecutors:
         self._finish = ""
 
     def put(self, name: str, job: Job, kept: bool = False) -> None:
-        """``kept``: the job is done even if ``stop`` comes first."""
+        """Queue a job for an executor. ``kept``: run it even if ``stop`` is called first."""
         if name not in self._threads:
             jobs: queue.SimpleQueue[tuple[Job, bool] | None] = queue.SimpleQueue()
             self._queues[name] = jobs
@@ -40,10 +40,10 @@ class SerialExecutors:
         self._queues[name].put((job, kept))
 
     def stop(self, timeout_s: float, finish: str = "", hurried: str = "\0") -> None:
-        """Let the jobs that run come to their end; those that wait are dropped, but for kept ones and those of the
-        executor ``finish``.
+        """Wait for running jobs to end. Drop queued jobs, except kept ones and those of the executor ``finish``.
 
-        Executors that begin with ``hurried`` are waited for ``HURRIED_S`` only: their outcome is of no use any more.
+        Executors whose name begins with ``hurried`` are awaited for ``HURRIED_S`` only, because their outcome is no
+        longer needed.
         """
         self._finish = finish
         self._dropping = True

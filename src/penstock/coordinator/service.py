@@ -1,8 +1,8 @@
-"""The coordinator thread: it owns the job coordinator, sends its messages and has its commands executed.
+"""Coordinator thread: it owns the job coordinator, sends its messages and has its commands executed.
 
-Everything that happens - slots speaking, commands ending, users asking - is put into one queue and taken from it by
-this thread alone. Restarting is its own affair: when a Generation fails, its links are closed (slots die at once), the
-restart strategy decides, and the next Generation is opened once the back-off is over and the old slots are gone.
+All events (messages of slots, results of commands, calls of users) go through one queue that only this thread reads. It
+also restarts the query: when a generation fails, its links are closed, so its slots end at once. Then the restart
+strategy decides. The next generation is opened when the back-off is over and the old slots have ended.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ from penstock.worker.log_relay import relayed
 log = get_logger(__name__)
 
 TICK_MS = 100.0
-"""Pause between two checks of jobs, heartbeats and back-offs when nothing happens."""
+"""Maximum time between two checks of jobs, heartbeats and back-offs when no event arrives."""
 MIN_TICK_MS = 5.0
 EXECUTORS_TIMEOUT_S = 30.0
-"""A commit that runs is waited for: its outcome matters more than a quick end."""
+"""Time limit for running commands at the end: the outcome of a commit matters more than a quick end."""
 PROGRESS_EXECUTOR = "progress"
 
 
@@ -117,9 +117,8 @@ class CoordinatorService:
     """Thread of the driver that runs one query; see the module's docstring.
 
     Args:
-        plan: constant part of all Generations.
+        plan: constant part of all generations.
         store: the opened location.
-        launcher: starts slots.
         metrics: updated by this service.
         on_progress, on_end: see ``QueryExecution``.
     """
@@ -182,26 +181,26 @@ class CoordinatorService:
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
         self.all_committed = self.drained = False
-        """The query ended by itself: its input ended, and everything is committed. Drained: event time ended, too."""
+        """True once all input has ended and is committed, unless the query failed. Drained: event time ended, too."""
         self.to_be_suspended = self.suspended = False
-        """Requested (by any thread) and actual: an orderly end suspends the query; another service may resume it."""
+        """Requested (by any thread) and actual: an orderly end suspends the query. Another service may resume it."""
         self.ended = threading.Event()
         self.thread = daemon_thread(self._run, "penstock-coordinator")
 
     # -- from any thread ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread and wait until the slots of the first Generation are requested; raise if they cannot be."""
+        """Start the thread and wait until the slots of the first generation are requested. Raise if they cannot be."""
         self._loop.start()
         self.thread.start()
         self._started.result()
 
     def stop(self, error: PenstockError | None = None) -> None:
-        """Ask for an orderly end, or for one with an error; ``ended`` is set when it has come."""
+        """Request an orderly end, or an end with an error. ``ended`` is set after it."""
         self._queue.put(Call(lambda: self._raise_end(error)))
 
     def owns_current_thread(self) -> bool:
-        """Return True if the caller is a callback: it must not wait for the end of this service."""
+        """Return True if the caller is a callback, which must not wait for the end of this service."""
         current = threading.current_thread()
         return current is self.thread or current.name.startswith("penstock-driver-")
 
@@ -212,8 +211,10 @@ class CoordinatorService:
         return future
 
     def drain(self) -> Future[None]:
-        """Request a drain; ``ended`` is set after it. The future is resolved when the drain begins. It fails with
-        ``NotSupported`` or ``QueryFailed`` if the query continues instead."""
+        """Request a drain; ``ended`` is set after it.
+
+        The future is resolved when the drain begins. It fails with NotSupported or QueryFailed if the query continues.
+        """
         future: Future[None] = Future()
         self._queue.put(Call(lambda: self._drain(future)))
         return future
@@ -225,7 +226,6 @@ class CoordinatorService:
         return future
 
     def change_policy(self, policy: CheckpointPolicy) -> None:
-        """Replace the policy of periodic checkpoints."""
         self._queue.put(Call(lambda: self._feed(PolicyChanged(policy))))
 
     def process_all_available(self) -> Future[None]:
@@ -314,7 +314,7 @@ class CoordinatorService:
     def _feed(self, event: JobEvent) -> None:
         self._carry_out(self._job.handle(event, now_ms()))
 
-    # -- what slots say -----------------------------------------------------------------------------------------------
+    # -- messages from slots ------------------------------------------------------------------------------------------
 
     def _slot_message_received(self, slots: GenerationSlots, received: SlotMessageReceived) -> None:
         slot, generation, message = slots.slot_of(received.task_number), received.generation, received.message
@@ -429,7 +429,7 @@ class CoordinatorService:
         except Exception:
             log.exception("a listener raised on the progress of epoch %d", progress.epoch)
 
-    # -- Generations --------------------------------------------------------------------------------------------------
+    # -- generations --------------------------------------------------------------------------------------------------
 
     def _launch(self, ready: GenerationReady, paused: bool) -> None:
         self._metrics.opened(ready.opened.generation, ready.restored, ready.opened.committed_epoch, ready.inflight_rows)
@@ -453,7 +453,7 @@ class CoordinatorService:
             self._started.set_result(None)
 
     def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
-        """``error``: what the user sees if this was the first cause; None to make it of the failure."""
+        """Handle a failed generation. ``error``: shown to the user if it is the first cause; None: use ``failure``."""
         if isinstance(error, failures.NEVER_RETRIED):
             raise EndQuery(error)
         generation = self._job.generation
@@ -471,7 +471,7 @@ class CoordinatorService:
         if isinstance(decision, GiveUp):
             raise EndQuery(failures.gave_up(decision, self._causes.get(decision.first)))
         self._metrics.failed(generation, failure.message)
-        self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
+        self._verify = failure.kind not in ("lost", "link")  # otherwise slots check what they read
         self._generations.reopen_at_ms = decision.at_ms
 
     def _give_up_generation(self, reason: str) -> None:
@@ -536,7 +536,7 @@ class CoordinatorService:
             self._executor.execute(command)
 
     def _begin_again(self, why: str) -> None:
-        """The current Generation has done what it could; the next one has another parallelism."""
+        """Give up the current generation in favor of one with another parallelism."""
         self._give_up_generation(why)
         self._metrics.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
         self._verify = False
@@ -565,7 +565,7 @@ class CoordinatorService:
         self._metrics.ended(failed=error is not None, suspended=self.suspended)
         reason = "the query " + ("is suspended" if self.suspended else f"failed: {error}" if error else "has ended")
         self._tickets.query_ended(reason)
-        self._executor.refuse_takes(reason)  # of a last look, whose findings came too late
+        self._executor.refuse_takes(reason)  # of the last poll, whose result came too late
         if self.all_committed:
             self._process_all.all_committed()
         self._process_all.query_ended(error, suspended=self.suspended)
@@ -595,6 +595,6 @@ class CoordinatorService:
             return None
 
     def _take_late(self, event: object) -> None:
-        """Handle results of commands after the end; no further command is started."""
+        """Handle the result of a command after the end. No further command is started."""
         if isinstance(event, CommandDone) and event.event is not None:
             self._job.handle(event.event, now_ms())

@@ -1,4 +1,4 @@
-"""Events in the queue of the coordinator thread, and how its loop ends."""
+"""Events in the queue of the coordinator thread, and the exception that ends its loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 
 @dataclass(frozen=True)
 class CommandDone:
-    """A command was executed."""
+    """Reports that a command was executed."""
 
     command: Command
     event: JobEvent | None
@@ -20,7 +20,7 @@ class CommandDone:
 
 @dataclass(frozen=True)
 class CommandRaised:
-    """A command raised beyond its contract."""
+    """Reports that a command raised an exception outside its contract."""
 
     command: Command
     error: Exception
@@ -28,7 +28,7 @@ class CommandRaised:
 
 @dataclass(frozen=True)
 class Call:
-    """Something a user wants done on the coordinator thread."""
+    """A function to call on the coordinator thread."""
 
     function: Callable[[], None]
 
@@ -37,7 +37,7 @@ QueueEvent = CommandDone | CommandRaised | Call | SlotMessageReceived | SlotLost
 
 
 class EndQuery(Exception):
-    """Leave the loop; ``error`` is None for an orderly stop."""
+    """Ends the loop of the coordinator thread. ``error`` is None for an orderly stop."""
 
     def __init__(self, error: PenstockError | None) -> None:
         super().__init__(error)

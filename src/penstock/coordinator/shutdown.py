@@ -43,7 +43,7 @@ def await_slots(
 
 
 def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
-    """Close all connectors. A failure is logged only: what was committed stays committed."""
+    """Close all connectors. A failure is only logged, because committed output stays committed."""
     for connector in connectors:
         try:
             connector.close()
@@ -54,11 +54,11 @@ def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
 def log_the_end(
     executor: CommandExecutor, coordinator: CheckpointCoordinator, error: PenstockError | None
 ) -> PenstockError | None:
-    """Log what was committed and which ids were not used. If a store fails, the next driver commits again, harmlessly.
+    """Log the committed epoch and the unused ids. If a store fails, the next driver commits again, which is harmless.
 
     Returns:
-        The error with which the query ends: ``error``, or an error if the location belongs to another driver or was
-        removed, because then no log covers the output.
+        The error with which the query ends. It is ``error`` if that is set. Otherwise it is an error if the location
+            belongs to another driver or was removed, because then the log does not cover the output.
     """
     try:
         executor.close(coordinator.committed_epoch, coordinator.next_checkpoint)

@@ -13,11 +13,11 @@ from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata
 
 DRAINED = SnapshotRequest(Alignment.ALIGNED, last=True, drain=True)
-"""The last snapshot of a query, with nothing in flight."""
+"""Request for the last snapshot of a query, without in-flight data."""
 
 
 class SnapshotTickets:
-    """Owned by the coordinator thread, but for ``promise``."""
+    """Tickets and futures of requested snapshots. Owned by the coordinator thread, except ``promise``."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -28,8 +28,10 @@ class SnapshotTickets:
         self._lock = threading.Lock()
 
     def promise(self) -> Future[SnapshotMetadata]:
-        """A future that is answered in any case, though nobody may be there any more to issue its ticket. It cannot be
-        cancelled. For any thread."""
+        """Return a future that is always resolved, even if the query has ended before its ticket is issued.
+
+        It cannot be canceled. Any thread may call the method.
+        """
         future: Future[SnapshotMetadata] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -49,7 +51,7 @@ class SnapshotTickets:
         return SnapshotRequested(**vars(request), ticket=ticket)
 
     def exists(self, metadata: SnapshotMetadata) -> None:
-        """A snapshot is complete; whoever asked for it is told next."""
+        """Record a complete snapshot. ``succeeded`` is called next if it was requested."""
         self._newest = metadata
 
     def succeeded(self, ticket: int, checkpoint: CheckpointId) -> None:
@@ -61,7 +63,7 @@ class SnapshotTickets:
         self._waiting.pop(ticket).set_exception(CheckpointFailed(f"the snapshot failed: {reason}"))
 
     def query_ended(self, reason: str) -> None:
-        """Complete all futures: the query has ended."""
+        """Fail all futures, because the query has ended."""
         with self._lock:
             self._over = reason
             unanswered = [*self._waiting.values(), *self._promised]

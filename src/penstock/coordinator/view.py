@@ -1,4 +1,4 @@
-"""View of a running query: frozen values, replaced as a whole, safe to read from any thread."""
+"""Views of a running query: immutable values, replaced as a whole, safe to read from any thread."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class ExecutionState(Enum):
 
 @dataclass(frozen=True)
 class SlotView:
-    """One slot; slots are listed once all have registered.
+    """One slot. Slots are listed once all have registered.
 
-    ``pid`` is the process id of the Python worker on ``host``. ``kept_tables``: number of state tables that were still
-    in this worker's memory when the slot started and were not read from the snapshot.
+    ``pid`` is the process id of the Python worker on ``host``. ``kept_tables`` is the number of state tables that were
+    still in this worker's memory when the slot started, so that they were not read from the snapshot.
     """
 
     slot: int
@@ -40,7 +40,7 @@ class SlotView:
 
 @dataclass(frozen=True)
 class SubtaskView:
-    """Newest metrics of one subtask; ``name`` is its vertex's."""
+    """Newest metrics of one subtask. ``name`` is the name of its vertex."""
 
     name: str
     slot: int
@@ -62,12 +62,13 @@ class CheckpointView:
         snapshot_id: ``chk-<n>`` once it is complete, else empty.
         requested: True if a user requested it.
         triggered_ms: wall-clock time.
-        duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
+        duration_ms: time from the trigger until it is complete (until now, while pending), without the later commit of
+            its epochs.
         acknowledged: number of slots that acknowledged.
         reason: why it failed or was superseded by a newer one; for a complete one, the limit that it waited for, or
             empty.
         subtasks: metrics of each subtask, once complete.
-        recovered_rows: unread rows of an earlier recovery or rescale that it refers to, each counted once.
+        recovered_rows: unread rows of an earlier recovery or rescale that it references, each counted once.
     """
 
     checkpoint: int
@@ -125,10 +126,10 @@ class CheckpointView:
 
 @dataclass(frozen=True)
 class RestartView:
-    """One recovery: from the failure of ``failed_generation`` to all subtasks of ``generation`` running.
+    """One recovery: from the failure of ``failed_generation`` until all subtasks of ``generation`` run.
 
-    ``running_ms`` is None until then. ``given_up``: the query ended first. Times are wall clock; ``duration_ms`` is
-    measured on the monotonic clock.
+    ``running_ms`` is None until then. ``given_up`` is True if the query ended before. Times are wall-clock times in
+    milliseconds; ``duration_ms`` is measured on the monotonic clock.
     """
 
     failed_generation: int
@@ -147,13 +148,13 @@ class SourceProgress:
     """One source in one epoch.
 
     Attributes:
-        rows: of this epoch.
-        start_offset, end_offset: of this epoch in Spark's own form, where the source has one.
-        total_rows: over the life of the checkpoint location.
-        pending_splits: found and not handed out yet.
-        reading_splits: handed out and not read to their ends.
-        backlog: of all its readers; None if the source cannot tell.
-        has_event_time: a watermark is generated from its rows.
+        rows: rows of this epoch.
+        start_offset, end_offset: offsets of this epoch in Spark's own form, if the source has one.
+        total_rows: rows over the life of the checkpoint location.
+        pending_splits: number of splits found but not yet assigned.
+        reading_splits: number of splits assigned but not yet read to their ends.
+        backlog: backlog of all its readers; None if the source does not report one.
+        has_event_time: True if a watermark is generated from its rows.
         watermark_us: the lowest watermark of its readers; None: one of them has none.
     """
 
@@ -176,8 +177,8 @@ class SourceProgress:
 class SinkProgress:
     """Progress of one sink in one epoch.
 
-    ``rows``: handed to the sink in this epoch according to the slots' metrics, -1 if unknown. ``total_rows``: in this
-    run.
+    ``rows`` is the number of rows passed to the sink in this epoch according to the slots' metrics; -1 if unknown.
+    ``total_rows`` is their number in this run.
     """
 
     operator_id: str
@@ -191,14 +192,14 @@ class StateProgress:
     """One stateful operator in one epoch. Values of a whole chain are reported with its first stateful operator.
 
     Attributes:
-        state_rows: in the snapshot.
-        rows_dropped_late: of the chain, in this epoch.
-        state_bytes: of the chain, memory of the rows in the slots.
+        state_rows: rows of the operator in the snapshot.
+        rows_dropped_late: rows that the chain dropped in this epoch because they were late.
+        state_bytes: memory of the chain's state rows in the slots.
         tables: number of state tables that the operator declares.
-        rows_dropped_duplicate: of the chain, in this epoch.
-        written_bytes, total_bytes: of the chain: bytes that this epoch's checkpoint wrote, and bytes of all files that
-            hold the state.
-        commit_ms: of the chain: time that its subtasks spent on this checkpoint, in total.
+        rows_dropped_duplicate: rows that the chain dropped in this epoch as duplicates.
+        written_bytes, total_bytes: bytes of the chain's state that this epoch's checkpoint wrote, and bytes of all
+            files that hold the state.
+        commit_ms: time that the chain's subtasks spent on this checkpoint, in total.
     """
 
     operator_id: str
@@ -215,11 +216,11 @@ class StateProgress:
 
 @dataclass(frozen=True)
 class Outage:
-    """A current failure of something that is retried.
+    """A current failure of an operation that is retried.
 
     Attributes:
         what: ``generations``, ``checkpoints``, ``the checkpoint location``, or for example ``sink sink-0``.
-        since_ms: wall clock of the first failure.
+        since_ms: wall-clock time of the first failure.
         failures: number of failures in a row.
         reason: reason of the last one.
     """
@@ -242,10 +243,10 @@ class EpochProgress:
     """One committed epoch, for Spark's progress JSON. ``rows`` of sources are exact: they come from the snapshot.
 
     Attributes:
-        started_ms: wall clock of the end of the epoch before (of the start, for the first).
-        duration_ms: until this epoch was committed.
+        started_ms: wall-clock time at which the previous epoch was committed (for the first: of the start).
+        duration_ms: time until this epoch was committed.
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
-        watermark_us: minimum over the subtasks that have one, event time in microseconds.
+        watermark_us: the watermark that windows wait for, as event time in microseconds; None if there is none.
         checkpoint: checkpoint that committed it; None if the history no longer contains it.
         batch: the newest batch id that sinks received since the last progress; None if there was no output.
         commit_failures: number of failed commits since the last progress.
@@ -284,7 +285,7 @@ class EpochProgress:
 class RequestedState:
     """Requested state of a query. Its current state may still differ, for example for lack of slots.
 
-    ``is_rescaling``: a snapshot is being taken, from which the query restarts at this parallelism.
+    ``is_rescaling`` is True while the snapshot is taken from which the query restarts at this parallelism.
     """
 
     parallelism: int
@@ -297,16 +298,23 @@ class RequestedState:
 class ExecutionView:
     """State and metrics of a query at one moment.
 
-    ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded; the counts cover the whole run.
+    ``checkpoints`` and ``restarts`` hold a limited number of the newest ones, oldest first; the counts cover the whole
+    run.
 
-    ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_idle``: every reader
-    is idle and nothing is pending. ``idle``: in addition every row that was read is committed: after the sources became
-    idle, a checkpoint without in-flight rows was triggered and its epoch committed. ``checkpoint_errors``: periodic
-    checkpoints that failed because of an error. ``last_epoch``: the newest that was
-    committed in this run. ``first_generation``: of this run; 0 before there is one. ``checkpoint_seconds`` and
-    ``commit_seconds`` (complete to visible): distributions over this run. ``outages``: current failures in the order
-    in which they began. ``commit_errors``: commits that failed in this run. ``pinned``: snapshots that checkpoints in
-    flight may refer to.
+    Attributes:
+        committed_epoch: newest committed epoch; 0 if there is none.
+        sources_idle: True if every reader is idle and no split is pending.
+        idle: True if in addition every row that was read is committed: after the sources became idle, a checkpoint
+            without in-flight rows was triggered and its epoch committed.
+        checkpoint_errors: number of periodic checkpoints that failed because of an error.
+        last_epoch: the newest epoch committed in this run.
+        first_generation: first generation of this run; 0 before there is one.
+        checkpoint_seconds: distribution of the durations of checkpoints in this run.
+        commit_seconds: distribution of the times from complete to visible in this run.
+        outages: current failures, in the order in which they began.
+        commit_errors: number of commits that failed in this run.
+        pinned: snapshots that checkpoints in flight may reference.
+        inflight_bytes: bytes queued in all channels now.
     """
 
     query_id: str

@@ -1,1 +1,1 @@
-"""The job as data: vertices, edges, key groups."""
+"""Data model of the job: vertices, edges, key groups, snapshot metadata and control messages."""

@@ -1,4 +1,4 @@
-"""Commit points: the permit to make an epoch visible, and the entry of the log that it comes from."""
+"""Epoch commits: the permission to make an epoch visible, and the log entry that grants it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from penstock.grammar import LogToken
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """Entry of a location's log: its number, and a random token, because a copy may have another entry with it."""
+    """Position of an entry in a location's log: its number and a random token.
+
+    The token is needed because a copy of the location may have another entry with the same number.
+    """
 
     seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     token: LogToken
 
     @property
     def name(self) -> str:
-        """Name of the entry in messages and commands, see ``grammar.PositionName``."""
+        """Name of the entry in messages and commands; see ``grammar.PositionName``."""
         return f"{self.seq}-{re.sub('[^0-9A-Za-z]', '', self.token)[:8]}"
 
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """The permit to make one epoch visible: exists only for epochs of a complete, logged snapshot.
+    """Permission to make one epoch visible. It exists only for epochs of a complete, logged snapshot.
 
-    ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
-    ``batch``: the epoch's batch id, the same for all outputs of the query. No other epoch of the checkpoint location
-    ever has it, and it is the same when the epoch is handed over again, by whichever driver.
-    ``position``: the entry of the location's log that completes the snapshot of this epoch.
-    ``writer_id``: with ``batch``, the identity of the write for an external sink; the query's id for the first output.
-    See docs/batch-ids.md.
+    Attributes:
+        messages: the sink's commit messages by subtask index, ascending. Subtasks without data are missing. May be
+            empty.
+        batch: batch id of the epoch, the same for all outputs of the query. No other epoch of the checkpoint location
+            ever has it. It stays the same if the epoch is committed again, also by another driver.
+        position: the log entry that completes the snapshot of this epoch.
+        writer_id: together with ``batch``, identifies the write for an external sink. For the first output it is the
+            query's id. See docs/batch-ids.md.
     """
 
     query_id: str

@@ -1,7 +1,7 @@
-"""Elements of a channel, in FIFO order: Buffer, Watermark, Barrier, EndOfPartition.
+"""Elements of a channel: Buffer, Watermark, Barrier, EndOfPartition.
 
-The only reordering ever allowed is an unaligned barrier overtaking buffers and watermarks, and what it
-overtakes becomes part of the snapshot. A barrier never overtakes an older barrier.
+Elements stay in FIFO order, with one exception: an unaligned barrier may overtake buffers and watermarks. The rows that
+it overtakes become part of the snapshot. A barrier never overtakes an older barrier.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from penstock.model.ids import BufferId, ChannelId, CheckpointId
 
 
 class Payload(Protocol):
-    """An immutable batch of rows. ``pyarrow.RecordBatch`` is one; protocol tests use tuples in a wrapper."""
+    """An immutable batch of rows, such as ``pyarrow.RecordBatch``. Protocol tests use wrapped tuples."""
 
     @property
     def num_rows(self) -> int: ...
 
     def slice(self, offset: int = 0, length: int | None = None) -> Payload:
-        """Rows ``[offset, offset + length)`` without copying."""
+        """Return rows ``[offset, offset + length)`` without copying."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An immutable, self-describing batch. ``cost`` (bytes) is fixed by the producer; both ends account with it.
+    """An immutable batch of rows with its identity.
 
-    ``backlog`` announces the bytes that wait behind it at the producer, ``following`` the cost of the next buffer if
-    that is settled already (else 0); credit is given by them. They travel in the buffer's header and are no part of its
-    content (a captured buffer may carry any).
+    Attributes:
+        cost: size in bytes, measured by the producer. Both ends of the channel use it for credit accounting.
+        backlog: bytes that are queued after this buffer at the producer. The consumer uses it to grant credit.
+        following: cost of the producer's next buffer if it is already determined, else 0. Used to grant credit, too.
+
+    ``backlog`` and ``following`` travel in the buffer's header and are not part of its content. In a captured buffer
+    they have no meaning.
     """
 
     id: BufferId
@@ -46,22 +50,25 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No row with event time (microseconds since the epoch) below ``timestamp_us`` is expected behind it."""
+    """Announces that no later row in the channel is expected to have an event time below ``timestamp_us``.
+
+    ``timestamp_us`` is in microseconds since 1970-01-01.
+    """
 
     timestamp_us: int
 
 
 START_OF_TIME_US = -(1 << 63)
-"""The watermark of an end without any row: no window closes by it, but it counts where the least one rules."""
+"""Watermark of an input that ended without any row. It closes no window but counts in a minimum over inputs."""
 END_OF_TIME_US = (1 << 63) - 1
-"""The watermark that ends event time: no row comes behind it, whatever its time, and every window closes."""
+"""Watermark that ends event time: no row follows it, and every window closes."""
 
 
 class Alignment(Enum):
     """Alignment mode of a checkpoint.
 
-    ``AUTO`` occurs in policies only: the barriers of such a checkpoint are aligned ones with a time limit, and become
-    unaligned when it is exceeded.
+    ``AUTO`` occurs only in policies. Such a checkpoint starts with aligned barriers that have a time limit, and becomes
+    unaligned when the limit is exceeded.
     """
 
     ALIGNED = "aligned"
@@ -71,11 +78,12 @@ class Alignment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Ends epoch ``checkpoint``.
+    """Barrier that ends epoch ``checkpoint``.
 
-    ``remaining_ms``: what is left of the time it may be aligned, reduced at each hop by the time spent there, so that
-    no clocks need to agree (None: it stays aligned; unused when unaligned). ``elapsed_ms``: the time from the trigger
-    to its departure, without what it spent on the wire.
+    Attributes:
+        remaining_ms: time for which the barrier may still be aligned. Each hop subtracts the time spent there, so
+            clocks need not agree. None: the barrier stays aligned. Not used by unaligned barriers.
+        elapsed_ms: time from the trigger until the barrier was sent, without the time on the network.
     """
 
     checkpoint: CheckpointId
@@ -86,14 +94,14 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """The producer will send no more rows and watermarks; barriers still pass."""
+    """Announces that the producer will send no more rows or watermarks. Barriers may still follow."""
 
 
 Element = Buffer | Watermark | Barrier | EndOfPartition
 
 
 class Side(Enum):
-    """Queue in which a captured element waited: the consumer's input queue or the producer's output queue."""
+    """Queue that held a captured element: the consumer's input queue or the producer's output queue."""
 
     CONSUMER = "consumer"
     PRODUCER = "producer"
@@ -115,5 +123,5 @@ class Captured:
 
     @property
     def cost(self) -> int:
-        """The share of these rows in the buffer's bytes, as its producer measured them."""
+        """Size of these rows in bytes: their share of the buffer's cost."""
         return self.buffer.cost * self.rows // max(1, self.buffer.rows)

@@ -1,4 +1,4 @@
-"""Identities that travel through every layer. All are plain values, ordered and hashable."""
+"""Identifiers that all layers use. All are plain values, ordered and hashable."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GenerationId = int
-"""One execution attempt of a query; 1 for the first ever at a location, never reused."""
+"""Number of one generation (one fenced run of a query between two restarts).
+
+The first one at a location is 1. A number is never reused.
+"""
 
 CheckpointId = int
-"""Rises by one per trigger over the life of a location, across Generations; never reused. Checkpoint n ends epoch n."""
+"""Number of a checkpoint. Checkpoint n ends epoch n.
+
+It rises by one with every trigger at a location, across generations, and is never reused.
+"""
 
 
 def snapshot_id(checkpoint: CheckpointId) -> str:
@@ -18,7 +24,7 @@ def snapshot_id(checkpoint: CheckpointId) -> str:
 
 
 class ChannelId(NamedTuple):
-    """Producer subtask ``producer`` -> consumer subtask ``consumer`` on one edge."""
+    """Channel from producer subtask ``producer`` to consumer subtask ``consumer`` on one edge."""
 
     edge: int
     producer: int
@@ -30,7 +36,7 @@ class ChannelId(NamedTuple):
 
 @dataclass(frozen=True, order=True, slots=True)
 class SubtaskId:
-    """One parallel instance of a vertex. Slot ``index`` hosts subtask ``index`` of every vertex."""
+    """One parallel instance of a vertex. Slot ``index`` runs subtask ``index`` of every vertex."""
 
     vertex: int
     index: int
@@ -40,7 +46,7 @@ class SubtaskId:
 
 
 class BufferId(NamedTuple):
-    """The identity of a buffer, for its whole life, wherever it is stored."""
+    """Identity of a buffer. It stays the same wherever the buffer is stored."""
 
     generation: GenerationId
     channel: ChannelId

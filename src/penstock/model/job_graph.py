@@ -1,7 +1,7 @@
-"""JobGraph: what the planner compiles to and every slot runs.
+"""JobGraph: the output of the planner, executed by every slot.
 
-The graph is frozen and serialisable with cloudpickle (it travels inside Spark's own task closure; it is never read
-back from storage). Operator, source and sink *specs* are recipes; ``create`` makes the working object in its slot.
+The graph is immutable and is pickled with cloudpickle. It travels inside Spark's task closure and is never read from
+storage. Specs of operators, sources and sinks only describe them; ``create`` makes the running object in its slot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class EdgeKind(Enum):
-    """Channels of a producer subtask to consumer subtasks: all of them, or (FORWARD) only its own number."""
+    """Rule by which rows of an edge are distributed.
+
+    A producer subtask has channels to all consumer subtasks; with ``FORWARD``, only to the one with its own index.
+    """
 
     HASH = "hash"
     REBALANCE = "rebalance"
@@ -33,14 +36,15 @@ class EdgeKind(Enum):
 class Evolution:
     """Allowed differences between an operator's tables and those of a snapshot, for tables that the user declares.
 
-    Tables and columns of their values may be new; see ``snapshots/restoring/evolution.py``.
+    New tables, and new columns of their values, are allowed; see ``snapshots/restoring/evolution.py``.
 
     Attributes:
-        deleted: tables that the user drops if a snapshot has them.
+        deleted: tables to drop if a snapshot has them.
         essential: tables that must not be dropped.
-        passing: tables of input rows, which are empty except for rare moments: they matter only if they are not.
-        fixed: by name, what the contents of the tables depend on and what therefore must not change. It may be new.
-        renamed: by table, columns that could not be called by the names of their fields: column -> field.
+        passing: tables of input rows that are almost always empty. They matter only if they are not empty.
+        fixed: by name, values that determine the contents of the tables. They must not change, but new names may be
+            added.
+        renamed: by table, columns whose name differs from the name of their field: column -> field.
     """
 
     deleted: tuple[str, ...] = ()
@@ -51,20 +55,20 @@ class Evolution:
 
 
 class OperatorSpec(ABC):
-    """A recipe for one operator.
+    """Description of one operator.
 
     Attributes:
-        operator_id: stable over restarts: from the plan's structure or the user's name for it; never from exprIds,
-            literals, UDF bytes or paths. State maps by it.
-        name: what a user reads, for example ``Filter (value > 3)``.
-        output_schema: Arrow schema of the batches it yields.
+        operator_id: key of the operator's state in snapshots; stable over restarts. It is derived from the structure of
+            the plan or from a name that the user gave, never from exprIds, literals, UDF bytes or paths.
+        name: display name, for example ``Filter (value > 3)``.
+        output_schema: Arrow schema of the batches that the operator yields.
         state_schemas: Arrow schema of each keyed state table by table name; empty for a stateless operator.
-        state_keys: by table name, how many columns behind the key group are the key. It is stored, for whoever reads
-            snapshots; a table that is missing leaves them to guess.
-        evolution: how its state may have changed since a snapshot; None: columns may have become wider, no more.
-        parameters: by name, texts of what its state depends on besides columns: keys, windows, functions. The texts are
-            equal at every start. A restart with another text is refused.
-        argument_texts: in order, texts of the arguments of its functions. They may change, but not their order.
+        state_keys: by table name, the number of key columns that follow the key group. The number is stored for readers
+            of snapshots; without it they must guess.
+        evolution: allowed changes of its state since a snapshot. None: columns may only have become wider.
+        parameters: by name, texts of everything besides columns that its state depends on: keys, windows, functions.
+            The texts are the same at every start. A restart with another text is refused.
+        argument_texts: texts of the arguments of its functions, in order. They may change, but their order may not.
     """
 
     operator_id: str
@@ -87,25 +91,25 @@ class OperatorSpec(ABC):
 
     @property
     def multiplies(self) -> bool:
-        """Return True if it makes any number of rows of one row of input."""
+        """Return True if one input row can produce any number of output rows."""
         return False
 
     @property
     def grows_by_value(self) -> bool:
-        """Return True if a value of a row determines how much it makes of the row, as with ``sequence(1, n)``."""
+        """Return True if a value in a row determines the size of the row's output, as with ``sequence(1, n)``."""
         return False
 
     @property
     def keeps(self) -> str:
-        """Description of what the operator keeps and for how long: ``a group until the watermark reaches window.end``.
+        """Description of the state and its lifetime, for example ``a group until the watermark reaches window.end``.
 
-        Empty if it keeps nothing.
+        Empty for a stateless operator.
         """
         return ""
 
     @abstractmethod
     def create(self) -> Operator:
-        """A fresh operator for one subtask; ``open`` is called next."""
+        """Return a new operator for one subtask. The caller then calls ``open``."""
 
 
 def _without_parameters(spec: OperatorSpec) -> OperatorSpec:
@@ -123,7 +127,11 @@ ONE_CLOCK = "all"
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """``clock``: sources with the same one, that is not empty, have their event time in common, as if they were one."""
+    """Description of one source.
+
+    Attributes:
+        clock: sources with the same non-empty clock share their event time as if they were one source.
+    """
 
     operator_id: str
     name: str
@@ -140,9 +148,9 @@ class SinkSpec:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A chain: optional source, operators in order, optional sink. Runs as ``parallelism`` subtasks.
+    """A chain: an optional source, operators in order, an optional sink. It runs as ``parallelism`` subtasks.
 
-    What the last operator yields goes to the sink and over every output edge of port "".
+    The rows that the last operator yields go to the sink and over every output edge of port "".
     """
 
     id: int
@@ -154,17 +162,18 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Edge:
-    """A connection with channels.
+    """A connection between two vertices, consisting of channels.
 
     Attributes:
-        key_columns: positions in ``schema``: what HASH spreads rows by (without any, all go to one subtask). On a
-            FORWARD edge, what the producer's rows are spread by already; on a BROADCAST edge, whose key groups a row
-            matters to. Empty there if there is no such thing.
-        port: which of the producer's outputs goes over it: "" is what its last operator yields, others are filled by
-            ``OperatorContext.emit``. Watermarks and barriers go over all of them.
-        exchange_id: stable over restarts, as operator ids are; "" where nobody gave one.
-        timed: whether the rows have an event time that watermarks are told of. One that has none does not hold back the
-            event time of a vertex with other inputs, but for its end.
+        key_columns: positions in ``schema``. On a HASH edge, the columns that rows are distributed by; without any, all
+            rows go to one subtask. On a FORWARD edge, the columns that the producer's rows are already distributed by.
+            On a BROADCAST edge, the columns that determine the key group in which a row is used. On the last two they
+            may be empty.
+        port: output of the producer that feeds the edge: "" for the rows that its last operator yields, others for rows
+            passed to ``OperatorContext.emit``. Watermarks and barriers use all ports.
+        exchange_id: stable over restarts, like operator ids; "" if none was assigned.
+        timed: True if watermarks are sent for the rows' event time. An edge without it does not hold back the event
+            time of a vertex with other inputs, except at the end of event time.
     """
 
     id: int
@@ -184,21 +193,24 @@ class Edge:
 
     @property
     def identity(self) -> str:
-        """Name by which a snapshot of another plan identifies it."""
+        """Name of the edge in snapshots, used to find it from another plan."""
         return self.exchange_id or str(self.id)
 
     def consumers(self, producer: int, parallelism: int) -> Sequence[int]:
-        """The consumer subtasks that this producer subtask has a channel to."""
+        """Return the consumer subtasks to which a producer subtask has a channel."""
         return (producer,) if self.kind is EdgeKind.FORWARD else range(parallelism)
 
     def producers(self, consumer: int, parallelism: int) -> Sequence[int]:
-        """The producer subtasks that have a channel to this consumer subtask."""
+        """Return the producer subtasks that have a channel to a consumer subtask."""
         return (consumer,) if self.kind is EdgeKind.FORWARD else range(parallelism)
 
 
 @dataclass(frozen=True)
 class JobGraph:
-    """Vertices in topological order. Every vertex has the same parallelism; slot i hosts subtask i of each."""
+    """Vertices in topological order, and their edges.
+
+    Every vertex has the same parallelism. Slot i runs subtask i of each vertex.
+    """
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
@@ -209,7 +221,7 @@ class JobGraph:
         return next(v for v in self.vertices if v.id == vertex_id)
 
     def without_parameters(self) -> JobGraph:
-        """Return the graph without parameters of state: its plan accepts any state with the same columns."""
+        """Return the graph without the operators' state parameters. It accepts any state with the same columns."""
         return replace(
             self,
             vertices=tuple(

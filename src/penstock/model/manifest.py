@@ -1,8 +1,7 @@
 """Structs of a snapshot's metadata, stored as JSON (msgspec). Format versions 1 and 2.
 
-Paths are relative to the checkpoint location, always. A reader checks every length and checksum. Numbers have bounds,
-which decoding checks: what is stored may be somebody else's work, and nothing behind this computes with numbers of any
-size.
+All paths are relative to the checkpoint location. A reader checks every length and checksum. Numbers have bounds that
+are checked on decoding, because stored files are untrusted and later code relies on the bounds.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ FORMAT_VERSION = 2
 """Version 2 adds batch ids (``SnapshotMetadata.batches``) and the columns in messages of sinks (``row_columns``)."""
 READ_VERSIONS = (1, FORMAT_VERSION)
 LARGEST = 1 << 53
-"""Of what counts something for ever, bytes and rows included: every reader of JSON can hold it."""
+"""Upper limit of ever-growing counts, such as bytes and rows. Every JSON parser can represent it."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Ordinal = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
-"""Of a Generation or a checkpoint."""
+"""Number of a generation or a checkpoint."""
 SectionLength = Annotated[int, msgspec.Meta(ge=0, le=64 << 30)]
-"""Bytes. A section is one buffer, or a key group, and in the memory of a slot when it is restored."""
+"""Length in bytes. A section holds one buffer or one key group, and must fit into a slot's memory on restore."""
 Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""Of a vertex, edge, subtask or slot, and a layer."""
+"""Index of a vertex, edge, subtask or slot; also a layer."""
 KeyGroup = Annotated[int, msgspec.Meta(ge=0, lt=MAX_KEY_GROUPS)]
 LastKeyGroup = Annotated[int, msgspec.Meta(ge=-1, lt=MAX_KEY_GROUPS)]
-"""-1 behind 0: none."""
+"""Last key group of a range. -1 after a first key group of 0 means an empty range."""
 Microseconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 MAX_LABEL = 200
-"""Characters. The log repeats labels and notes in its summaries."""
+"""Length in characters. It is limited because the log repeats labels and notes in its summaries."""
 MAX_NOTE = 2000
 
 
 def checked_words(label: str, note: str) -> None:
-    """Raise ConfigError if they are too long to be kept in the log."""
+    """Raise ConfigError if the label or the note is too long for the log."""
     for what, text, most in (("label", label, MAX_LABEL), ("note", note, MAX_NOTE)):
         if len(text) > most:
             raise ConfigError(f"{what} has {len(text)} characters, more than {most}")
@@ -60,17 +59,18 @@ class SectionRef(msgspec.Struct, frozen=True):
 
 
 class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Some rows of one keyed state table. A table's entries apply in list order; for a key group that none of them has,
-    it has no rows.
+    """Some rows of one keyed state table.
+
+    The entries of a table are applied in list order. A key group without an entry has no rows.
 
     Attributes:
-        kind: ``base`` (rows; for its key groups nothing stands before it) or ``delta`` (rows that replace those of the
-            same key, and tombstones, where the last column, ``__deleted``, is true).
-        rows: of the whole section.
-        key_group_first, key_group_last: both inclusive; only rows of these key groups count, though the section may
-            have others. 0 and -1: none.
-        without: columns of the section that do not count: only in what a slot restores under a plan that has given them
-            up.
+        kind: ``base`` or ``delta``. A base holds rows, and no earlier entry has rows of its key groups. A delta
+            holds rows that replace those of the same key, and tombstones: rows in which the last column, ``__deleted``,
+            is true.
+        rows: number of rows in the whole section.
+        key_group_first, key_group_last: both inclusive. Only rows of these key groups count, although the section may
+            hold others. 0 and -1: none.
+        without: columns of the section to ignore. Used only on restore, for columns that the new plan no longer has.
     """
 
     operator_id: OperatorName
@@ -84,13 +84,14 @@ class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InflightEntry(msgspec.Struct, frozen=True):
-    """Rows ``[row_start, row_start + rows)`` of a section holding one channel's captured batches in order.
+    """Rows ``[row_start, row_start + rows)`` of a section that holds captured batches of one channel in order.
 
-    Restored wholly at the consumer, ordered by (layer, side: consumer before producer, list order).
+    All rows are restored at the consumer, ordered by (layer, side: consumer before producer, list order).
 
     Attributes:
-        narrowed: the consumer was another one when this was written: rows of other key groups than ``[key_group_first,
-            key_group_last]`` are among these rows and are not for this one. They are told apart by the edge's key.
+        narrowed: True if the rows were written for another consumer. Then only rows of the key groups
+            ``[key_group_first, key_group_last]`` belong to this consumer. The edge's key columns determine the key
+            group of a row.
     """
 
     layer: Index
@@ -107,8 +108,10 @@ class InflightEntry(msgspec.Struct, frozen=True):
 
 
 class InheritedMessage(msgspec.Struct, frozen=True):
-    """A sink's commit message that subtask ``index`` staged, when there were more subtasks; somebody else keeps it now.
-    An epoch is staged at one parallelism, so that it has one message per index."""
+    """Commit message of a sink, staged by a subtask ``index`` that no longer exists. Another subtask keeps it now.
+
+    An epoch is staged at one parallelism, so it has one message per index.
+    """
 
     epoch: Ordinal
     index: Index
@@ -125,16 +128,16 @@ class ScalarShare(msgspec.Struct, frozen=True):
 
 
 class SubtaskManifest(msgspec.Struct, frozen=True):
-    """Everything of one subtask in one snapshot.
+    """The data of one subtask in one snapshot.
 
     Attributes:
         scalars: operator-level state by operator id.
         splits: the source reader's unfinished splits, in reading order.
         channel_watermarks: by ``edge:producer``, the last watermark processed on that input channel.
-        pending_messages: epoch -> sink commit message, for every epoch not known committed, this one included.
-        rows_in: rows this subtask consumed in its life (for progress figures).
-        inherited_messages: of subtasks that are not there any more, for epochs not known committed.
-        shares: only in what a slot restores at another parallelism than the snapshot's, instead of ``scalars``.
+        pending_messages: epoch -> sink commit message, for every epoch not known to be committed, including this one.
+        rows_in: number of rows that this subtask ever consumed, for progress reports.
+        inherited_messages: commit messages of subtasks that no longer exist, for epochs not known to be committed.
+        shares: used instead of ``scalars`` when a slot restores at another parallelism than the snapshot's.
     """
 
     vertex: Index
@@ -151,19 +154,24 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
 
 
 class CaptureMetrics(msgspec.Struct, frozen=True):
-    """Per subtask, milliseconds: trigger to first barrier (without what it spent on the wire), first to last barrier,
-    pause of the subtask, write. ``unaligned``: whether it was when it ended here.
+    """Metrics of one subtask in one checkpoint.
 
     Attributes:
-        inflight_bytes: of the in-flight rows captured, in memory; without recovered ones, which are only carried on.
-        inflight_persisted_bytes: what was written for them; rows that were durable already are only referred to.
-        inflight_rows: captured, written or not.
-        state_bytes: what was written for the tables.
-        state_total_bytes: of all sections that hold them, written now or before, each once.
-        state_rows: of the tables, by operator id.
-        inflight_processed_bytes: of the rows that the subtask took from its inputs between first and last barrier, in
-            memory, recovered ones among them; a barrier that overtakes others counts from when it does. 0 in what was
-            written before this was measured.
+        start_delay_ms: time from the trigger to the first barrier, without the time on the network.
+        alignment_ms: time from the first to the last barrier.
+        sync_ms: time for which the subtask was paused.
+        async_ms: time of the write.
+        inflight_bytes: size in memory of the captured in-flight rows. Recovered rows, which are only carried over, do
+            not count.
+        inflight_persisted_bytes: bytes written for them. Rows that were already durable are only referenced.
+        inflight_rows: number of rows captured, written or not.
+        state_bytes: bytes written for the tables.
+        state_total_bytes: bytes of all sections that hold the tables, new or old, each counted once.
+        state_rows: number of rows in the tables, by operator id.
+        unaligned: True if the checkpoint was unaligned when it completed at the subtask.
+        inflight_processed_bytes: size in memory of the rows that the subtask took from its inputs between the first and
+            the last barrier, including recovered rows. A barrier that overtakes counts from the moment when it
+            overtakes. 0 in snapshots written before this metric existed.
     """
 
     vertex: Index
@@ -183,7 +191,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
 
 
 class SlotManifest(msgspec.Struct, frozen=True):
-    """Part of one slot in a checkpoint; durable when sent."""
+    """The part of one slot in a checkpoint. It is durable before it is sent."""
 
     slot: Index
     subtasks: list[SubtaskManifest]
@@ -191,8 +199,12 @@ class SlotManifest(msgspec.Struct, frozen=True):
 
 
 class SourceManifest(msgspec.Struct, frozen=True):
-    """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``drained``:
-    event time has ended here, so nothing more may be read. ``sections``: the blobs of a stored state."""
+    """The driver's part of a source: its discovery state and the splits not yet assigned, in order.
+
+    Attributes:
+        drained: True if event time has ended, so that nothing more may be read.
+        sections: blobs of a stored state.
+    """
 
     operator_id: OperatorName
     vertex: Index
@@ -203,15 +215,15 @@ class SourceManifest(msgspec.Struct, frozen=True):
 
 
 class PlanManifest(msgspec.Struct, frozen=True):
-    """Part of a plan that matters for the stored data.
+    """The part of a plan that determines the stored data.
 
     Attributes:
-        operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as
-            ``name type`` lists, ``"keys": {table: number of key columns}`` where it is known, ``"evolves"`` where
-            rows may lack columns, and ``"parameters"`` and ``"arguments"`` of operators that have any
-            (``parameters.py``); the role is ``source``, ``operator`` or ``sink``.
-        edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` where it is
-            not the main one; the first three are the numbers of this plan's edge and vertices.
+        operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}``. The role is
+            ``source``, ``operator`` or ``sink``. Schemas are lists of ``name type``. Optional keys: ``"keys": {table:
+            number of key columns}`` if known, ``"evolves"`` if rows may lack columns, ``"parameters"`` and
+            ``"arguments"`` (``parameters.py``).
+        edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` if it is not
+            the main one. The first three are the numbers of the edge and its vertices in this plan.
     """
 
     operators: dict[OperatorName, dict[FreeText, Plain]]
@@ -219,11 +231,18 @@ class PlanManifest(msgspec.Struct, frozen=True):
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
-    """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected.
-    ``drained``: every subtask had ended behind the end of event time: only commits are left to be made.
-    ``plan``: what the numbers of vertices and edges in it mean. ``note``: what the user wanted to remember of it.
-    ``batches``: the batch id of each epoch up to this snapshot that has output and was not known to be committed.
-    ``next_batch``: the id after those of all epochs up to this snapshot; None in format version 1, which had no ids."""
+    """Content of ``snapshots/<id>/metadata.json``.
+
+    Attributes:
+        id: ``chk-<checkpoint>``.
+        requested: True if a user requested the snapshot. Such a snapshot is never removed automatically.
+        plan: meaning of the numbers of vertices and edges in the snapshot.
+        drained: True if every subtask had finished after the end of event time. Only commits remain.
+        note: free text of the user.
+        batches: batch id of each epoch up to this snapshot that has output and was not known to be committed.
+        next_batch: the id after those of all epochs up to this snapshot. None in format version 1, which had no batch
+            ids.
+    """
 
     format_version: Count
     id: FreeText
@@ -245,10 +264,10 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     next_batch: Count | None = None
 
     def __str__(self) -> str:
-        """Return one line for people; ``repr`` has everything.
+        """Return a one-line summary for people; ``repr`` shows everything.
 
-        Only the keys of rows say how many of a narrowed entry are its consumer's, and they are at the location. So the
-        line has no number then.
+        The line has no number of in-flight rows if an entry is narrowed: counting them requires the rows' keys, which
+        only the stored data holds.
         """
         label = f" {self.label!r}" if self.label else ""
         unaligned = sum(one.unaligned for slot in self.slots for one in slot.metrics)
@@ -266,15 +285,19 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 def next_batch_after(metadata: SnapshotMetadata) -> int:
     """Return the batch id after those of all epochs up to a snapshot.
 
-    For format version 1, return the checkpoint's number: there were no more batches than epochs.
+    For format version 1, return the checkpoint's number: there were at most as many batches as epochs.
     """
     return metadata.checkpoint if metadata.next_batch is None else metadata.next_batch
 
 
 class QueryIdentity(PlanManifest, frozen=True):
-    """``query.json``: what a new plan is compared with; the plan is the first that was started here. ``origin``: the id
-    of the query that this one was forked from. ``archive``: no query runs here; this is where copies of snapshots are
-    of the query ``query_id``, which runs elsewhere."""
+    """Content of ``query.json``. A new plan is compared with it; it describes the first plan started at the location.
+
+    Attributes:
+        origin: id of the query from which this one was forked.
+        archive: True if no query runs here: the location holds copies of snapshots of the query ``query_id``, which
+            runs at another location.
+    """
 
     format_version: Count
     query_id: QueryId

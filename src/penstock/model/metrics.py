@@ -1,7 +1,9 @@
-"""Metrics of subtasks. Each is declared once: a subtask measures it, its slot sends it, the REST service shows it.
+"""Metrics of subtasks.
 
-These are dataclasses, unlike other messages, because both msgspec (control link, command line) and pydantic (REST) take
-them as they are.
+Each is declared once: the subtask measures it, its slot sends it, and the REST service shows it.
+
+Unlike other messages, these are dataclasses: both msgspec (control link, command line) and pydantic (REST) accept
+dataclasses without conversion.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ STATE_BYTES = "state_bytes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtaskMetrics:
-    """Metrics of one subtask since its Generation began: rows and times are sums, queues are in bytes.
+    """Metrics of one subtask since its generation began. Rows and times are sums; queues are in bytes.
 
-    ``watermark_us``: event time, microseconds since 1970. ``recovered_rows_left``: rows in flight at the recovery that
-    are not read yet; see ``docs/metrics.md``.
+    Attributes:
+        recovered_rows_left: restored in-flight rows that are not yet read; see ``docs/metrics.md``.
+        watermark_us: event time in microseconds since 1970-01-01.
     """
 
     index: int
@@ -35,7 +38,7 @@ class SubtaskMetrics:
 
     @property
     def elapsed_ms(self) -> float:
-        """Time on the subtask's own clock."""
+        """Sum of busy, backpressured and idle time in milliseconds."""
         return self.busy_ms + self.backpressured_ms + self.idle_ms
 
     @property
@@ -46,8 +49,14 @@ class SubtaskMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Rows of endless splits that exist and are not read yet: in all splits, in the split with the fewest and in the
-    split with the most. ``splits``: number of splits."""
+    """Number of rows in endless splits that exist but are not yet read.
+
+    Attributes:
+        rows: sum over all splits.
+        least: rows of the split with the fewest.
+        most: rows of the split with the most.
+        splits: number of splits.
+    """
 
     rows: int
     least: int
@@ -61,7 +70,7 @@ class SubtaskReport(SubtaskMetrics):
 
     Attributes:
         counters: counters of its operators by name, summed over the chain.
-        backlog: of its source; None if there is none or the source cannot tell.
+        backlog: backlog of its source; None if it has no source or the source does not report one.
     """
 
     vertex: int

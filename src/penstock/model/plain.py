@@ -1,4 +1,4 @@
-"""Plain data: the only thing besides Arrow that is ever read back from storage."""
+"""Plain data. Besides Arrow data, nothing else is ever decoded from storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits of sources, and what one discovery finds."""
+"""Splits of sources, and the result of a discovery."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from penstock.model.plain import Plain
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A unit of a source, read by exactly one reader at a time.
+    """A part of a source that exactly one reader reads at a time.
 
     Attributes:
-        split_id: unique within the source for ever.
-        spec: what to read (path, partition, offsets...). A relative ``path`` is below the checkpoint location, where
-            the source keeps that file (``Source.open``). A copy of a snapshot includes the file.
-        position: progress of its reader; ``{}`` at the start. Only the reader writes and reads it.
-        home: number of the reader that must read it, modulo the parallelism; None: the first reader that asks. An
-            endless split needs one, or one reader would get all of them.
+        split_id: unique within the source; never reused.
+        spec: the data to read (path, partition, offsets...). A relative ``path`` is relative to the checkpoint
+            location, where the source keeps that file (``Source.open``). A copy of a snapshot includes the file.
+        position: progress of the reader; ``{}`` at the start. Only the reader writes and interprets it.
+        home: number of the reader that must read the split, modulo the parallelism. None: the first reader that asks
+            gets it. Endless splits must set it, because otherwise one reader would get all of them.
     """
 
     split_id: FreeText
@@ -32,11 +32,11 @@ class Split(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Discovery:
-    """Result of one discovery: new splits in reading order, and the source's state after it.
+    """Result of one discovery: the new splits in reading order, and the source's state after it.
 
     Attributes:
-        finished: later discoveries in this run find nothing, so the query ends once everything is read and committed.
-            It is not stored: a later run discovers again.
+        finished: True if later discoveries in this run will find nothing. The query then ends when everything is read
+            and committed. The value is not stored: a later run discovers again.
     """
 
     splits: Sequence[Split]

@@ -1,4 +1,4 @@
-"""The control link: MessagePack frames between a slot and its driver, FIFO both ways."""
+"""Control link: MessagePack frames between a slot and its driver, FIFO in both directions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _from_driver = msgpack_decoder(ToSlot)
 
 
 def send(link: Link, message: ToDriver | ToSlot) -> None:
-    """Queue a message. Any thread may call; never blocks."""
+    """Queue a message. Never blocks; any thread may call it."""
     link.send(MessageKind.CONTROL, 0, [_encoder.encode(message)])
 
 
 def read_from_slot(message: Message) -> ToDriver:
-    """Decode a control message of a slot. Raises GenerationFailed if it is none."""
+    """Decode a control message of a slot. Raises GenerationFailed if it is damaged or not a control message."""
     decoded: ToDriver = _decode(_from_slot, message)
     return decoded
 
 
 def read_from_driver(message: Message) -> ToSlot:
-    """Decode a control message of the driver. Raises GenerationFailed if it is none."""
+    """Decode a control message of the driver. Raises GenerationFailed if it is damaged or not a control message."""
     decoded: ToSlot = _decode(_from_driver, message)
     return decoded
 

@@ -1,7 +1,7 @@
-"""Messages of a data link: elements as they travel between two slots.
+"""Messages of a data link: encoding of the elements sent between two slots.
 
-A buffer is a 64-byte header (Generation, seq, cost, backlog, following) followed by an Arrow IPC record batch message,
-so the batch is read in place, without a copy. Its schema travels once per edge and link, and again only if it changes.
+A buffer is a 64-byte header (generation, seq, cost, backlog, following) followed by an Arrow IPC record batch message,
+so the batch is read in place, without a copy. Its schema is sent once per edge and link, and again only if it changes.
 The edge is the message's stream, and producer and consumer are the two ends of the link.
 """
 
@@ -56,13 +56,13 @@ class ReceivedGrant:
 
 
 class DataEncoder:
-    """Turns what one slot sends to one peer into messages. Used by one thread at a time per edge."""
+    """Encodes the elements that one slot sends to one peer. Only one thread at a time may use it per edge."""
 
     def __init__(self) -> None:
         self._schemas: dict[int, pa.Schema] = {}
 
     def element(self, edge: int, element: Element) -> list[tuple[MessageKind, Parts]]:
-        """Encode an element as one message, or as two if its schema must go first."""
+        """Encode an element as one message, or as two if its schema must be sent first."""
         if not isinstance(element, Buffer):
             return [(MessageKind.ELEMENT, [msgspec.msgpack.encode(_plain(element))])]
         batch = element.payload
@@ -85,7 +85,7 @@ class DataEncoder:
 
 
 class DataDecoder:
-    """Turns messages from slot ``peer`` back into elements and grants, in slot ``me``."""
+    """Decodes messages from slot ``peer`` into elements and grants, in slot ``me``."""
 
     def __init__(self, me: int, peer: int) -> None:
         self._me = me
@@ -93,10 +93,10 @@ class DataDecoder:
         self._schemas: dict[int, pa.Schema] = {}
 
     def decode(self, message: Message) -> ReceivedElement | ReceivedGrant | None:
-        """Decode a message; None for a schema, which is only remembered.
+        """Decode a message. Return None for a schema, which is only stored.
 
         Raises:
-            GenerationFailed: the message cannot be what it says it is.
+            GenerationFailed: the message is damaged or of a kind that data links do not carry.
         """
         edge = message.stream
         try:

@@ -1,11 +1,12 @@
-"""Frames: how messages share one TCP connection. No sockets here: bytes in, messages out, and the reverse.
+"""Frames: encoding of messages that share one TCP connection. Converts bytes to messages and back, without sockets.
 
-A message belongs to a *stream* (an edge, or 0 on control links) and has a kind. It travels as one frame, or as several
-of at most ``FRAGMENT_BYTES`` between which frames of other streams may pass, so that a large buffer on one channel
-does not hold up the others. Messages of one stream stay in order.
+A message belongs to a *stream* (an edge, or 0 on control links) and has a kind. It is sent as one frame, or as several
+of at most ``FRAGMENT_BYTES``. Frames of other streams may be sent in between, so a large buffer on one channel does not
+delay the others. Messages of one stream stay in order.
 
 A frame is a header (``length``, bytes of the message that ``remain`` after this frame, ``stream``, ``kind``), then
-``length`` bytes. A reader knows a message's whole size from its first frame and receives straight into its place.
+``length`` bytes. A reader knows a message's whole size from its first frame, and receives directly into memory of that
+size.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from penstock.errors import GenerationFailed
 from penstock.version import __version__
 
 PROTOCOL_VERSION = f"{__version__} (protocol 1)"
-"""Both ends of a link must say the same: a slot is given objects of the driver's release. The number rises with every
-change of what travels."""
+"""Version that both ends of a link must share, because a slot receives objects of the driver's release.
+
+The protocol number rises with every change of the messages.
+"""
 
 HEADER = struct.Struct("<IIHH")
 FRAGMENT_BYTES = 256 << 10
 MAX_MESSAGE_BYTES = 1 << 30
-"""More than any buffer that can be built: a buffer is cut to the exclusive window, a single row may be larger."""
+"""Maximum size of a message, larger than any buffer that can be built.
+
+Buffers are cut to the exclusive window, but a single row may be larger.
+"""
 
 MAX_STREAMS = 1 << 16
 
@@ -48,7 +54,7 @@ class MessageKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One whole message. ``body`` is aligned to 64 bytes and owned by nobody else."""
+    """One whole message. ``body`` is aligned to 64 bytes and not shared."""
 
     kind: MessageKind
     stream: int
@@ -63,14 +69,14 @@ class _Outgoing:
 
 
 class FrameWriter:
-    """Cuts queued messages into frames, one frame per stream in turn."""
+    """Splits queued messages into frames, one frame per stream in turn."""
 
     def __init__(self) -> None:
         self._queues: dict[int, deque[_Outgoing]] = {}
         self._turn: deque[int] = deque()
 
     def push(self, kind: MessageKind, stream: int, parts: Sequence[Bytes | pa.Buffer]) -> None:
-        """Queue one message; ``parts`` are sent one after another without being copied together."""
+        """Queue one message. ``parts`` are sent one after another without being joined by a copy."""
         views = deque(view for view in (memoryview(part).cast("B") for part in parts) if view.nbytes)
         queue = self._queues.get(stream)
         if queue is None:
@@ -83,7 +89,10 @@ class FrameWriter:
         return bool(self._turn)
 
     def frames(self, budget: int) -> Iterator[Bytes]:
-        """Pieces to put on the wire in this order, at least one frame and no more once ``budget`` bytes are reached."""
+        """Yield the bytes to send, in order.
+
+        These are at least one frame, and no further frame once ``budget`` bytes are reached.
+        """
         taken = 0
         while self._turn and taken < budget:
             stream = self._turn.popleft()
@@ -121,11 +130,11 @@ class _Incoming:
 
 
 class FrameReader:
-    """Joins frames to messages. Call ``writable``, receive into it, call ``received``.
+    """Joins frames into messages. Call ``writable``, receive into it, then call ``received``.
 
     Args:
-        limit: the largest message accepted; raised once a peer is authenticated.
-        streams: so many may have a message on its way at a time; likewise.
+        limit: maximum size of a message in bytes; raised once a peer is authenticated.
+        streams: maximum number of streams with an incomplete message; raised likewise.
     """
 
     def __init__(self, limit: int, streams: int = MAX_STREAMS) -> None:
@@ -136,7 +145,7 @@ class FrameReader:
         self._end = 0
         self._partial: dict[int, _Incoming] = {}
         self._current: tuple[int, _Incoming] | None = None
-        self._needed = 0  # bytes of the current frame that are missing
+        self._needed = 0  # bytes of the current frame that are still missing
 
     def writable(self) -> memoryview:
         """Return the memory for the next bytes: the message itself where that is possible."""
@@ -152,10 +161,10 @@ class FrameReader:
         return self._scratch[self._end :]
 
     def received(self, count: int) -> Iterator[Message]:
-        """``count`` bytes were put into ``writable()``; yields the messages that are whole now.
+        """Yield the messages completed by the ``count`` bytes that were written into ``writable()``.
 
         Raises:
-            GenerationFailed: the bytes are no frame of ours, or a message is larger than the limit.
+            GenerationFailed: the bytes are not a valid frame, or a message is larger than the limit.
         """
         if self._current is not None and self._start == self._end:
             yield from self._fill(count)

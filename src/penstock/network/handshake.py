@@ -1,4 +1,4 @@
-"""Handshake of a link: challenge and response with the per-job secret, then Generation and version.
+"""Handshake of a link: challenge and response with the per-job secret, then a check of generation and version.
 
 ::
 
@@ -7,8 +7,9 @@
                                  <---   Hello(version, generation, role, slot, nonce, mac)
       Welcome(mac) or Refused    --->
 
-Each side proves that it knows the secret for the other's fresh nonce; the secret itself is never sent. Pure machines:
-bodies in, bodies out. Nothing larger than ``HANDSHAKE_LIMIT`` is read before the end of it.
+Each side proves that it knows the secret by authenticating the other's new nonce; the secret itself is never sent. Both
+sides are pure state machines that take message bodies and return message bodies. No message larger than
+``HANDSHAKE_LIMIT`` is read before the handshake ends.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from penstock.plain_text import visible
 HANDSHAKE_LIMIT = 1 << 10
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKE_BYTES = 16 << 10
-"""Most bytes of a peer before it is authenticated, including frame headers: one message of ``HANDSHAKE_LIMIT`` bytes in
-fragments of one byte each."""
+"""Maximum bytes read from a peer before it is authenticated, including frame headers.
+
+It allows one message of ``HANDSHAKE_LIMIT`` bytes in fragments of one byte each.
+"""
 
 
 class Challenge(msgspec.Struct, frozen=True, tag=True):
@@ -58,7 +61,10 @@ _encode = msgspec.msgpack.encode
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity that a client claims: role (``control`` or ``data``), Generation, slot (control links: task index)."""
+    """Identity that a client claims.
+
+    ``role`` is ``control`` or ``data``. On control links ``slot`` is the index of the Spark task.
+    """
 
     role: str
     generation: int
@@ -67,7 +73,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Step:
-    """Result of one body: something to send, and at the end the peer's identity or the reason of a refusal."""
+    """Result of one message body: bytes to send, and at the end the peer's identity or the reason for a refusal."""
 
     send: bytes | None = None
     peer: Identity | None = None
@@ -87,7 +93,7 @@ def _decode(body: bytes) -> _Body | None:
 
 
 class ServerHandshake:
-    """The accepting side. ``nonce`` must be fresh and random."""
+    """Accepting side. ``nonce`` must be new and random."""
 
     def __init__(self, secret: Secret, role: str, generation: int, nonce: bytes) -> None:
         self._secret = secret
@@ -121,7 +127,7 @@ class ServerHandshake:
 
 
 class ClientHandshake:
-    """The connecting side. ``nonce`` must be fresh and random."""
+    """Connecting side. ``nonce`` must be new and random."""
 
     def __init__(self, secret: Secret, identity: Identity, nonce: bytes) -> None:
         self._secret = secret

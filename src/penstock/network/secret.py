@@ -1,4 +1,4 @@
-"""The per-job secret: compared through HMACs only, never printed, logged or sent."""
+"""Per-job secret. It is used only as an HMAC key, and is never printed, logged or sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Secret:
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     def mac(self, *parts: bytes) -> bytes:
-        """HMAC-SHA256 over the parts, each with its length, so that no two lists of parts collide."""
+        """Return the HMAC-SHA256 of the parts. The length of each is included, so no two lists of parts collide."""
         digest = hmac.new(self.key, digestmod=hashlib.sha256)
         for part in parts:
             digest.update(len(part).to_bytes(4, "little"))

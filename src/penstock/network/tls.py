@@ -1,8 +1,8 @@
-"""TLS 1.3 for control and data links: a key and a certificate of its own for each Generation, and no other is trusted.
+"""TLS 1.3 for control and data links. Each generation has its own key and certificate and trusts no other.
 
-Slots get both with their task, as they get the secret; so there is nothing to set up, and nothing that expires. Both
-sides of a link show the certificate. What Spark sends tasks by must be encrypted, too
-(``spark.network.crypto.enabled``, ``spark.ssl``): otherwise a reader of that traffic has the key.
+Slots receive both with their task, as they receive the secret. So there is nothing to set up, and nothing expires. Both
+sides of a link present the certificate. The connection by which Spark sends tasks must be encrypted, too
+(``spark.network.crypto.enabled``, ``spark.ssl``): otherwise an eavesdropper on it obtains the key.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.errors import ConfigError
 _NAME = "penstock"
 _LIFE = datetime.timedelta(days=3650)
 _SKEW = datetime.timedelta(days=1)
-"""Clocks of other machines may be behind."""
+"""Tolerance for clocks of other machines that are slow."""
 _RECORD_BYTES = 64 << 10
-"""Bytes that are encrypted at once: small pieces are joined up to this size, large ones are cut."""
+"""Bytes encrypted at once. Smaller pieces are joined up to this size; larger ones are cut."""
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """PEM texts. ``repr`` and ``str`` do not show them."""
+    """Key and certificate as PEM texts. ``repr`` and ``str`` do not show them."""
 
     certificate: str
     key: str
@@ -70,7 +70,7 @@ class Credentials:
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # a peer with the key belongs to this Generation, on any host
+        context.check_hostname = False  # a peer with the key belongs to this generation, on any host
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.certificate)
         with tempfile.NamedTemporaryFile("w", prefix="penstock-tls-") as file:  # ssl reads keys from files only
@@ -92,22 +92,23 @@ class Contexts:
 
 
 class MustReadFirst(BlockingIOError):
-    """Sending must wait until the socket is readable, not until it has room."""
+    """Raised if sending must wait until the socket is readable instead of writable."""
 
 
 class TlsSocket:
-    """Encrypted non-blocking socket with the calls that a link needs. The handshake happens in the calls.
+    """Encrypted non-blocking socket with the calls that a link needs. These calls also perform the TLS handshake.
 
-    ``socket`` is for selectors. After ``recv_into`` bytes may be decrypted that no selector reports: see ``pending``.
+    ``socket`` is for selectors. After ``recv_into`` there may be decrypted bytes that no selector reports; see
+    ``pending``.
     """
 
     def __init__(self, sock: socket.socket, contexts: Contexts, server_side: bool) -> None:
         context = contexts.server if server_side else contexts.client
         self.socket = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
-        self._begun: bytes | memoryview | None = None  # a write that is tried again must be the same
+        self._begun: bytes | memoryview | None = None  # a write must be retried with the same bytes
 
     def pending(self) -> int:
-        """Bytes that ``recv_into`` has at once."""
+        """Return the number of bytes that ``recv_into`` can return without reading the socket."""
         return self.socket.pending()
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -117,7 +118,7 @@ class TlsSocket:
             raise BlockingIOError from wait
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
-        """Sends the first bytes of the parts, as many as it says."""
+        """Send the first bytes of the parts and return how many were sent."""
         if self._begun is None:
             self._begun = _first_bytes(parts)
         try:

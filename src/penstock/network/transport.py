@@ -1,7 +1,7 @@
-"""One thread per process owns all sockets: links, their handshakes, listeners and time-outs.
+"""Transport: one thread per process owns all sockets, links, handshakes, listeners and time-outs.
 
-Other threads only append: ``Link.send`` and ``IoLoop.call`` never block. What a link has queued is bounded by the
-credit of its channels and by the few control messages that are ever in flight.
+Other threads only append: ``Link.send`` and ``IoLoop.call`` never block. The queue of a link is bounded by the credit
+of its channels and by the small number of control messages in flight.
 """
 
 from __future__ import annotations
@@ -44,24 +44,26 @@ log = get_logger(__name__)
 _WRITE_BYTES = 1 << 20
 _WRITE_PARTS = 64
 _READS_PER_TURN = 16
-"""Receive calls per link before other links get their turn."""
+"""Maximum number of receive calls per link before other links get their turn."""
 ANY_PORT = range(1)
-"""Port 0: the system chooses a free one."""
+"""Port 0: the system chooses a free port."""
 MAX_UNAUTHENTICATED = 64
-"""Connections in their handshake at one listener."""
+"""Maximum number of connections in their handshake at one listener."""
 MAX_UNAUTHENTICATED_PER_ADDRESS = 32
-"""Connections in their handshake from one address, so that one address cannot take all places."""
+"""Maximum number of connections in their handshake from one address. One address cannot use up the whole limit."""
 GRACE_S = 1.0
-"""Age from which a connection in its handshake is closed to make room for the next one. A Penstock peer needs
-milliseconds."""
+"""Minimum age of a connection in its handshake before it may be closed to make room for the next one.
+
+A Penstock peer needs only milliseconds.
+"""
 ROOM_POLL_S = 0.05
 
 
 class IoLoop:
-    """A selector on a thread of its own. Everything registered is called on that thread.
+    """A selector with its own thread. Every registered handler is called on that thread.
 
     Args:
-        on_crash: called if a handler raised; the loop has ended then and its sockets will be closed.
+        on_crash: called if a handler raises an exception. The loop then ends and closes the selector.
     """
 
     def __init__(self, name: str, on_crash: Callable[[BaseException], None]) -> None:
@@ -82,7 +84,7 @@ class IoLoop:
         self.thread.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread; calls made before are still executed. Links must have been closed by then."""
+        """End the thread after executing all earlier calls. All links must be closed before."""
         self.call(self._stop)
         if self.thread.is_alive():
             self.thread.join(timeout_s)
@@ -91,9 +93,9 @@ class IoLoop:
         self._stopping = True
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run ``function`` on the loop's thread soon, in the order of the calls. From any thread."""
+        """Run ``function`` soon on the loop's thread, in the order of the calls. Any thread may call it."""
         self._calls.append(function)
-        if not self._woken:  # cleared before the calls are taken, so none is overlooked
+        if not self._woken:  # cleared before the calls are taken, so that none is missed
             self._woken = True
             self._wake()
 
@@ -101,16 +103,16 @@ class IoLoop:
         try:
             self._wake_in.send(b"\0")
         except BlockingIOError:
-            return  # bytes enough are waiting there already
+            return  # enough bytes are waiting there already
         except OSError:
             log.debug("the loop %s is closed", self.thread.name)
 
     def call_later(self, delay_s: float, function: Callable[[], None]) -> None:
-        """Run ``function`` after a delay. On the loop's thread only."""
+        """Run ``function`` after a delay. Only the loop's thread may call it."""
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), function))
 
     def watch(self, sock: socket.socket, events: int, handler: Callable[[int], None]) -> None:
-        """Call ``handler(events)`` when the socket is ready; again to change what is waited for."""
+        """Call ``handler(events)`` when the socket is ready. Call it again to change the events."""
         if sock in self._selector.get_map():
             self._selector.modify(sock, events, handler)
         else:
@@ -150,10 +152,10 @@ class IoLoop:
 
 
 class Link:
-    """One connection: a handshake, then messages both ways until either side closes it.
+    """One connection: a handshake, then messages in both directions until either side closes it.
 
-    The callbacks run on the loop's thread. ``on_close`` is called exactly once, with the reason; ``error`` in it is
-    None only if this side closed the link. ``tls``: it is encrypted.
+    The callbacks run on the loop's thread. ``on_close`` is called exactly once, with the error that ended the link. The
+    error is None if this side closed the link without one. With ``tls`` the link is encrypted.
     """
 
     def __init__(
@@ -192,18 +194,24 @@ class Link:
     # -- from any thread ------------------------------------------------------------------------------------------
 
     def send(self, kind: MessageKind, stream: int, parts: Sequence[Bytes | pa.Buffer]) -> None:
-        """Queue one message; messages of one stream arrive in order. Lost silently once the link is closed."""
+        """Queue one message.
+
+        Messages of one stream arrive in order; after the link is closed they are silently dropped.
+        """
         self._inbox.append((kind, stream, parts))
-        if not self._flush_called:  # cleared before the inbox is taken, so nothing is overlooked
+        if not self._flush_called:  # cleared before the inbox is taken, so that nothing is missed
             self._flush_called = True
             self._loop.call(self._flush)
 
     def close(self) -> None:
-        """Close after what was queued before is written, as far as the peer takes it at once."""
+        """Close the link after writing the queued messages.
+
+        If the socket does not accept them all at once, the link stays open until they are written.
+        """
         self._loop.call(self._close_orderly)
 
     def abort(self, error: PenstockError | None = None) -> None:
-        """Close now; ``error`` is passed to ``on_close``."""
+        """Close the link now. ``error`` is passed to ``on_close``."""
         self._loop.call(lambda: self._closed(error))
 
     # -- on the loop's thread -------------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ class Link:
         self._loop.watch(self._sock, selectors.EVENT_READ, self._ready)
         self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._handshake_late)
         if self._tls is not None:
-            self._receive()  # the client of TLS speaks first
+            self._receive()  # the TLS client sends first
         opening = self._handshake.start()
         if opening is not None:
             self._writer.push(MessageKind.HANDSHAKE, 0, [opening])
@@ -228,7 +236,7 @@ class Link:
         if events & selectors.EVENT_READ and not self.closed:
             self._receive()
             if self._tls is not None and not self.closed:
-                self._flush()  # it may have waited for what came
+                self._flush()  # the write may have waited for the received bytes
 
     def _receive(self) -> None:
         if self.closed:
@@ -247,7 +255,7 @@ class Link:
                     if self._unknown_bytes > HANDSHAKE_BYTES:
                         return self._closed(GenerationFailed(f"the peer's handshake has over {HANDSHAKE_BYTES} bytes"))
             if self._tls is not None and self._tls.pending():
-                self._loop.call(self._receive)  # no selector reports what is decrypted already
+                self._loop.call(self._receive)  # no selector reports bytes that are already decrypted
         except BlockingIOError:
             return None
         except OSError as problem:
@@ -341,15 +349,15 @@ class _Unknown:
 
 
 class Listener:
-    """Accepts links. Created listening; connections wait in the kernel's backlog until ``accept`` is called.
+    """Accepts links. It listens from its creation; connections wait in the kernel's backlog until ``accept`` is called.
 
-    Connections that are not authenticated yet have ``MAX_UNAUTHENTICATED`` places, ``MAX_UNAUTHENTICATED_PER_ADDRESS``
-    of them for one address. If there is no room, the oldest connection is closed if it is older than ``GRACE_S``;
-    otherwise the next connection waits. The closed one is of the same address if that has all of its places, otherwise
-    of the address with most connections.
+    The number of unauthenticated connections is limited to ``MAX_UNAUTHENTICATED``, and per address to
+    ``MAX_UNAUTHENTICATED_PER_ADDRESS``. When a limit is reached, the oldest connection is closed if it is older than
+    ``GRACE_S``; otherwise the next connection waits. If the new connection's address has reached its limit, a
+    connection of the same address is closed; otherwise one of the address with most connections.
 
     Raises:
-        ResourceError: none of ``ports`` is free, or ``host`` is no address of this machine.
+        ResourceError: all of ``ports`` are in use, or ``host`` is not an address of this machine.
     """
 
     def __init__(self, loop: IoLoop, host: str, ports: range = ANY_PORT) -> None:
@@ -362,7 +370,7 @@ class Listener:
         self._next: tuple[socket.socket, str] | None = None
 
     def accept(self, make_link: Callable[[socket.socket], Link]) -> None:
-        """Hand each connection to ``make_link`` from now on, on the loop's thread."""
+        """Pass each connection from now on to ``make_link``, on the loop's thread."""
         self._loop.call(lambda: self._watch(make_link))
 
     def _watch(self, make_link: Callable[[socket.socket], Link]) -> None:
@@ -391,7 +399,7 @@ class Listener:
             self._loop.watch(self._sock, selectors.EVENT_READ, ready)
 
     def _has_room(self, address: str) -> bool:
-        """Return True if there is room or room was made."""
+        """Return True if there is room, if necessary after closing an old connection."""
         self._unknown = [one for one in self._unknown if one.link.peer is None and not one.link.closed]
         crowd = Counter(one.address for one in self._unknown)
         if crowd[address] < MAX_UNAUTHENTICATED_PER_ADDRESS:
@@ -406,7 +414,7 @@ class Listener:
         return True
 
     def close(self) -> None:
-        """Stop listening. Any thread may call."""
+        """Stop listening. Any thread may call it."""
         self._loop.call(self._close)
 
     def _close(self) -> None:
@@ -418,7 +426,7 @@ class Listener:
 
 
 def _listen(host: str, ports: range) -> socket.socket:
-    """Listen on the first free one of ``ports``."""
+    """Listen on the first free port of ``ports``."""
     problem: OSError | None = None
     for port in ports:
         try:
@@ -440,10 +448,10 @@ def check_free(host: str, ports: range) -> None:
 
 
 def connect(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A TCP connection; blocks, so not on the loop's thread.
+    """Return a TCP connection. Blocks, so it must not be called on the loop's thread.
 
     Raises:
-        GenerationFailed: nobody listens there.
+        GenerationFailed: the connection cannot be opened.
     """
     try:
         return socket.create_connection((host, port), timeout=timeout_s)

@@ -1,1 +1,1 @@
-"""The sans-IO core: pure machines that take an event (and the time) and return frozen commands."""
+"""Sans-I/O core: pure state machines that take an event (and the time) and return immutable commands."""

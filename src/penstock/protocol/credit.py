@@ -1,16 +1,18 @@
-"""Credit: how many bytes a consumer allows each of its channels to send.
+"""Credit: the number of bytes that a consumer allows each of its channels to send.
 
-Both ends of a channel compute the same exclusive window from the graph and the options, so nothing is granted at the
-start. Everything beyond it is granted explicitly. A buffer's cost is fixed by its producer and travels with it.
+Both ends of a channel compute the same exclusive window from the graph and the options, so no grant is needed at the
+start. Everything beyond the window is granted explicitly. A producer fixes the cost of a buffer, and the cost travels
+with it.
 
-``SendCredit`` and ``ReceiveCredit`` are the ledgers of the two ends. ``GateCredit`` decides what the channels of a gate
-are given: each its window, and floating credit by announced backlog out of what remains of the gate's budget. Floating
-credit is never taken back: a channel is not given more than its window or what it announced, and what it announced it
-will send.
+``SendCredit`` and ``ReceiveCredit`` are the ledgers of the two ends. ``GateCredit`` grants credit to the channels of a
+gate: to each channel its window, and floating credit from the rest of the gate's budget, according to the announced
+backlog. Floating credit is never taken back. This is safe because a channel is not granted more than its window or its
+announced backlog, and the backlog will be sent.
 
-With a target, the gate measures the speed of its subtask and gives only what will be consumed within that time, windows
-included. Whatever the speed, a channel with nothing queued has credit for its producer's next buffer, and its whole
-window if that buffer is not announced: no later event would give it credit.
+With a target time, the gate measures the speed of its subtask and grants only the bytes that will be consumed within
+that time, including windows. At any speed, a channel with an empty queue has credit for its producer's next buffer; if
+that buffer is not announced, it has credit for its whole window. Otherwise the channel could wait forever, since no
+later event would grant it credit.
 """
 
 from __future__ import annotations
@@ -21,26 +23,30 @@ from penstock.model.ids import ChannelId
 from penstock.protocol.pace import Pace
 
 UNLIMITED = 1 << 62
-"""Bytes that may be on their way without a target: the budget alone decides."""
+"""Limit of bytes in flight without a target: only the budget limits them."""
 
 SMOOTHED_MS = 200
-"""The least time over which speed is averaged: several slices, so that one pause of the process counts for little."""
+"""Minimum time in milliseconds over which speed is averaged.
+
+It covers several slices, so that one pause of the process has little effect.
+"""
 
 
 def channel_window(exclusive_window: int, memory_per_gate: int, channels: int) -> int:
-    """Return the exclusive window of each channel of a gate: at most half of the gate's budget goes into windows.
+    """Return the exclusive window of each channel of a gate in bytes.
 
-    The other half is the floating pool and, during recovery, the loader's.
+    At most half of the gate's budget is used for windows. The other half is the floating pool. During recovery it is
+    the memory of the loader.
     """
     return max(1, min(exclusive_window, memory_per_gate // (2 * max(1, channels))))
 
 
 class SendCredit:
-    """Ledger of one channel at its producer.
+    """Credit ledger of one channel at its producer.
 
     Attributes:
         window: the exclusive window in bytes.
-        available: bytes that may be sent. Below zero after a row larger than the window, until that row is consumed.
+        available: bytes that may be sent. Negative after a row larger than the window, until that row is consumed.
     """
 
     def __init__(self, window: int) -> None:
@@ -53,30 +59,34 @@ class SendCredit:
         return self.available >= self.window
 
     def covers(self, cost: int) -> bool:
-        """Return True if a buffer may be sent. A row larger than the window needs the whole window, and goes alone."""
+        """Return True if a buffer may be sent.
+
+        A row larger than the window needs the whole window and is sent alone.
+        """
         return cost <= self.available or (cost > self.window and self.is_whole)
 
     def spend(self, cost: int) -> None:
-        """Account for a buffer that is sent."""
+        """Deduct the cost of a buffer that is sent."""
         self.available -= cost
 
     def grant(self, credit: int) -> None:
-        """Account for ``credit`` more bytes from the consumer."""
+        """Add ``credit`` bytes granted by the consumer."""
         self.available += credit
 
 
 class ReceiveCredit:
-    """Ledger of one channel at its consumer.
+    """Credit ledger of one channel at its consumer.
 
     Arrival moves bytes from ``granted`` to ``queued_bytes``. So their sum changes only by grants and by consumption.
 
     Attributes:
         window: the exclusive window in bytes.
-        granted: what the producer may still send. A row larger than the window puts it into debt until it is consumed.
-        queued_bytes: what lies here.
-        backlog: what waits at the producer, as its last buffer announced it.
-        following: the cost of the producer's next buffer, as announced; 0 if it was not.
-        is_blocked: an aligned barrier blocks the channel: what arrives is not consumed.
+        granted: bytes that the producer may still send. Negative after a row larger than the window, until that row is
+            consumed.
+        queued_bytes: bytes in the queue.
+        backlog: bytes queued at the producer, as announced by its last buffer.
+        following: cost of the producer's next buffer, as announced; 0 if it was not announced.
+        is_blocked: True while an aligned barrier blocks the channel, so that arriving data is not consumed.
     """
 
     def __init__(self, window: int) -> None:
@@ -89,22 +99,25 @@ class ReceiveCredit:
 
     @property
     def held(self) -> int:
-        """Bytes of the gate's budget that this channel takes."""
+        """Bytes of the gate's budget that this channel uses."""
         return max(self.window, self.granted + self.queued_bytes)
 
     @property
     def deficit(self) -> int:
-        """Bytes that are missing to the exclusive window."""
+        """Bytes missing to the full exclusive window."""
         return max(0, self.window - self.granted - self.queued_bytes)
 
     @property
     def expected(self) -> int:
-        """Bytes that are here or may come. A quiet channel is not expected to use its window."""
+        """Bytes that are queued or may arrive soon.
+
+        A channel without queue and backlog is not expected to use its window.
+        """
         return self.queued_bytes + max(0, self.granted) if self.queued_bytes or self.backlog else 0
 
     @property
     def least(self) -> int:
-        """The credit that a producer must have once nothing is queued here: with less, it might wait for ever."""
+        """Credit that a producer must have once the queue is empty. With less, it might wait forever."""
         return min(self.window, self.following or self.window)
 
     def covers(self, cost: int) -> bool:
@@ -112,28 +125,28 @@ class ReceiveCredit:
         return cost <= self.granted or (cost > self.window and self.granted >= self.window)
 
     def arrive(self, cost: int, backlog: int, following: int) -> None:
-        """Account for a buffer that arrived, with what it announces."""
+        """Account for a buffer that arrived, and for its announcements."""
         self.granted -= cost
         self.queued_bytes += cost
         self.backlog = backlog
         self.following = following
 
     def free(self, cost: int) -> None:
-        """Account for a buffer that was consumed to its last row."""
+        """Account for a buffer whose last row was consumed."""
         self.queued_bytes -= cost
 
 
 class GateCredit:
-    """Gives credit to the channels of one gate.
+    """Grants credit to the channels of one gate.
 
     Args:
-        ledgers: of all channels, in their order.
-        budget: bytes that may be queued and granted together; at least all windows.
-        window: the exclusive window of each channel.
-        target_ms: give no more credit than is consumed in this time; None: as much as the budget allows.
+        ledgers: ledgers of all channels, in channel order.
+        budget: bytes that may be queued and granted together; raised to the sum of all windows if it is smaller.
+        window: the exclusive window of each channel in bytes.
+        target_ms: grant at most the credit that is consumed in this time; None: as much as the budget allows.
 
     Attributes:
-        is_floating: floating credit is given. It is not during recovery, when recovered rows take that memory.
+        is_floating: True if floating credit is granted. False during recovery, when recovered rows use that memory.
     """
 
     def __init__(
@@ -162,20 +175,20 @@ class GateCredit:
         return self._target_ms is not None
 
     def begin_floating(self) -> None:
-        """Give floating credit from now on."""
+        """Start granting floating credit."""
         self.is_floating = True
         self.give_floating()
 
     def take_grants(self) -> list[tuple[ChannelId, int]]:
-        """Return the credit given since the last call, once; the caller carries it to the producers."""
+        """Return the credit granted since the last call. The caller must send it to the producers."""
         grants, self._grants = list(self._grants.items()), {}
         return grants
 
     def replenish(self, channel: ChannelId) -> None:
-        """Give credit after a buffer of the channel was consumed.
+        """Grant credit after a buffer of the channel was consumed.
 
-        Half a window at a time, so that small buffers do not each cost a message. An empty queue gives all back, so
-        that a producer whose next buffer needs the whole window is never left waiting.
+        Credit is granted in steps of half a window, so that not every small buffer costs a message. When the queue is
+        empty, all missing credit is granted, because the producer's next buffer may need the whole window.
         """
         ledger = self._ledgers[channel]
         credit = min(ledger.deficit, self._due())
@@ -187,10 +200,11 @@ class GateCredit:
             self._give(channel, ledger, ledger.least - ledger.granted)
 
     def give_floating(self) -> None:
-        """Share out what is free among the channels that announced more than they were granted."""
+        """Distribute the free budget among the channels whose backlog exceeds their granted credit."""
         if not self.is_floating:
             return
-        # A channel that waits for a checkpoint reads nothing now: the others need the credit to get there.
+        # A channel blocked by a checkpoint is not read now. The other channels need the credit to reach that
+        # checkpoint.
         wanting = [
             (c, ledger) for c, ledger in self._order if ledger.backlog > ledger.granted and not ledger.is_blocked
         ]
@@ -210,10 +224,10 @@ class GateCredit:
                 due -= credit
 
     def measure(self, taken_bytes: float, now_ms: float) -> None:
-        """Measure speed before the next rows are taken: what was taken was worked on until now, if now is later.
+        """Measure speed before the next rows are taken. Rows taken earlier count as processed up to now.
 
-        Time without room in the outputs counts too: what lies in front of a subtask waits for those behind it just as
-        well.
+        Nothing is measured if the time has not advanced. Time without room in the outputs counts too, because it delays
+        queued input just as much.
         """
         since = self._working_since_ms
         if since is not None and now_ms <= since:
@@ -223,14 +237,14 @@ class GateCredit:
         self._measured_bytes = taken_bytes
 
     def measured(self, has_consumed: bool, now_ms: float) -> None:
-        """Note whether anything was taken after ``measure``."""
+        """Record whether anything was taken after ``measure``."""
         if has_consumed:
             self._working_since_ms = now_ms
         elif self._working_since_ms != now_ms:
-            self._working_since_ms = None  # nothing to consume, and nothing in the subtask's hands either
+            self._working_since_ms = None  # nothing to consume, and the subtask is not processing anything either
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if the budget or a ledger is broken."""
+        """Raise AssertionError if the budget or a ledger is inconsistent."""
         for channel, ledger in self._order:
             assert ledger.queued_bytes or ledger.granted >= ledger.least, f"{channel} may wait for ever"
             assert ledger.granted <= max(self._window, ledger.backlog), f"{channel} sits on credit"
@@ -240,7 +254,7 @@ class GateCredit:
         assert not floating or self.is_floating, f"{floating} floating bytes during recovery"
 
     def _due(self) -> int:
-        """Return how many more bytes may be on their way here, by the target."""
+        """Return how many more bytes may be in flight to this gate according to the target."""
         if self._target_ms is None:
             return UNLIMITED
         return max(0, self._target_bytes() - sum(ledger.expected for _, ledger in self._order if not ledger.is_blocked))

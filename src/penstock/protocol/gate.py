@@ -1,7 +1,7 @@
-"""The input gate of a subtask: the place where every element enters, and what is consumed next.
+"""Input gate of a subtask. Every element enters here, and the gate selects the next one to consume.
 
-Recovered rows come strictly before live ones and are loaded lazily; only they and aligned barriers ever hold a live
-channel back.
+Recovered rows come strictly before live ones and are loaded lazily. Only recovered rows and aligned barriers ever hold
+a live channel back.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from penstock.protocol.recovered import RecoveredRows
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRose:
-    """The minimum over all channels is now this."""
+    """Reports the new minimum over all channels."""
 
     timestamp_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierReached:
-    """An aligned barrier was consumed in order; its channel is blocked."""
+    """Reports that an aligned barrier was consumed in order. Its channel is now blocked."""
 
     channel: ChannelId
     barrier: Barrier
@@ -44,7 +44,7 @@ class BarrierReached:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEnded:
-    """Everything the producer will ever send was consumed."""
+    """Reports that everything the producer will ever send was consumed."""
 
     channel: ChannelId
 
@@ -56,17 +56,18 @@ class InputGate:
     """All inputs of one subtask.
 
     Args:
-        subject: names the gate in errors.
-        channels: in a fixed order, which is also the order of turns.
+        subject: name of the gate in errors.
+        channels: in the order in which they are polled.
         budget: bytes that may be queued and granted together.
-        window: the exclusive window of each channel.
-        recovered: in-flight rows to be processed first; what is not in windows of the budget is theirs until then.
-        target_ms: give no more credit than is consumed in this time; None: as much as the budget allows.
+        window: the exclusive window of each channel in bytes.
+        recovered: in-flight rows to be processed first. Until they are read, they use the part of the budget that is in
+            no window.
+        target_ms: grant at most the credit that is consumed in this time; None: as much as the budget allows.
         untimed: edges without watermarks (``Edge.timed``).
 
     Attributes:
         recovered: see above.
-        is_recovering: recovered rows are left.
+        is_recovering: True while recovered rows are left.
     """
 
     def __init__(
@@ -102,10 +103,12 @@ class InputGate:
 
     @property
     def watermark_us(self) -> int | None:
-        """The least of all edges, None until each channel has one; it only rises. An edge stands at the minimum over
-        its channels that have not ended, and for ever at the largest when all have: how far event time comes in the end
-        does not depend on who ends first. An edge without watermarks counts for the end of event time only: rows may
-        come by it until then."""
+        """Minimum watermark over all edges; None until each channel has one. It never falls.
+
+        The watermark of an edge is the minimum over its channels that have not ended. When all have ended, it is their
+        maximum, so the final event time does not depend on which channel ends first. An edge without watermarks counts
+        only for the end of event time, because it may deliver rows until then.
+        """
         return self._watermark_us
 
     @property
@@ -114,13 +117,15 @@ class InputGate:
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of all rows that were ever consumed here, recovered ones among them; the difference of two is what was
-        consumed between."""
+        """Bytes of all rows ever consumed here, including recovered ones.
+
+        The difference between two values is the number of bytes consumed in between.
+        """
         return round(self._taken_bytes) + (self.recovered.taken_bytes if self.is_recovering else self._recovered_bytes)
 
     @property
     def ended(self) -> bool:
-        """True if everything that will ever come was consumed, barriers aside; never for a source."""
+        """True if every element that will ever come, except barriers, was consumed. Always False for a source."""
         return bool(self._order) and not self.is_recovering and all(c.ended for c in self._order)
 
     @property
@@ -131,23 +136,27 @@ class InputGate:
         return any(c.head is not None for c in self._order)
 
     def arrive(self, channel: ChannelId, element: Element) -> None:
-        """Queue an element that came in on a channel: whatever reaches the subtask from others enters here."""
+        """Queue an element that came in on a channel. Every element from another subtask enters here."""
         self.channel(channel, type(element).__name__).arrive(element)
         if isinstance(element, Buffer):
             self._credit.give_floating()
 
     def loaded(self, entry: InflightEntry, batches: Sequence[Payload], reached: Sequence[Sequence[int]] = ()) -> None:
-        """Take over recovered batches that were asked for; see ``RecoveredRows.loaded``."""
+        """Accept recovered batches that were requested; see ``RecoveredRows.loaded``."""
         self.recovered.loaded(entry, batches, reached)
         self._leave_recovery()
 
     def poll(self, max_rows: int, now_ms: float | None = None, watermark_due: bool = False) -> Consumed | None:
-        """Consume the next rows or element; channels take turns. None: nothing to consume now.
+        """Consume and return the next rows or element; channels take turns.
 
-        ``watermark_due``: one that rose has not been heeded yet. Rows behind it may be processed before it, barriers
-        and ends may not: they stay where they are.
-        ``now_ms``: on any clock that does not jump, the same for all calls of which the results are processed together;
-        with a target, speed is measured by it.
+        Return None if there is nothing to consume now.
+
+        Args:
+            max_rows: maximum number of rows to return.
+            now_ms: time on any monotonic clock. It must be the same for all calls whose results are processed together.
+                With a target it is used to measure speed.
+            watermark_due: True if an earlier rise of the watermark is not yet processed. Rows that follow that
+                watermark may be consumed before it is processed. Barriers and ends may not: they stay queued.
         """
         if not self._credit.is_timed or now_ms is None:
             return self._poll(max_rows, watermark_due)
@@ -175,14 +184,14 @@ class InputGate:
         return None
 
     def unblock(self, checkpoint: CheckpointId) -> None:
-        """Let the channels that this checkpoint blocks go on."""
+        """Unblock the channels that this checkpoint blocks."""
         for channel in self._order:
             if channel.blocked_by == checkpoint:
                 channel.unblock()
         self._credit.give_floating()
 
     def drop(self, checkpoint: CheckpointId) -> None:
-        """Forget a dead checkpoint."""
+        """Remove all traces of an aborted checkpoint."""
         self.unblock(checkpoint)
         for channel in self._order:
             channel.drop(checkpoint)
@@ -191,18 +200,18 @@ class InputGate:
         return self._channels[channel].capture(before)
 
     def take_grants(self) -> list[tuple[ChannelId, int]]:
-        """Return the credit given since the last call, once; the caller carries it to the producers."""
+        """Return the credit granted since the last call. The caller must send it to the producers."""
         return self._credit.take_grants()
 
     def channel(self, channel: ChannelId, event: object) -> InputChannel:
-        """Return the channel; ``event`` says in an error what came on it."""
+        """Return the channel. ``event`` names the received element in the error if the channel does not exist."""
         found = self._channels.get(channel)
         if found is None:
             raise ProtocolViolation(self._subject, f"channels {list(self._channels)}", f"{event} on {channel}")
         return found
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if a ledger, the budget or the watermark is broken."""
+        """Raise AssertionError if a ledger, the budget or the watermark is inconsistent."""
         for channel in self._order:
             channel.check_invariants()
         self._credit.check_invariants()
@@ -232,7 +241,7 @@ class InputGate:
                 raise AssertionError("a buffer is taken by rows")
 
     def risen(self) -> WatermarkRose | None:
-        """Return the new minimum, once, if it rose. Call it also after the end of a channel."""
+        """Return the new minimum watermark if it rose since the last call. Call it also after the end of a channel."""
         minimum = self._minimum()
         if minimum is None or (self._watermark_us is not None and minimum <= self._watermark_us):
             return None
@@ -240,7 +249,10 @@ class InputGate:
         return WatermarkRose(minimum)
 
     def watermark_of(self, channel: InputChannel) -> int | None:
-        """Return the watermark of a channel for a snapshot: one that ended must not hold a restored gate back."""
+        """Return the watermark of a channel for a snapshot.
+
+        It is at least the gate's watermark, so that a channel that has ended cannot hold a restored gate back.
+        """
         known = [us for us in (channel.watermark_us, self._watermark_us) if us is not None]
         return max(known, default=None)
 

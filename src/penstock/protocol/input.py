@@ -1,4 +1,4 @@
-"""The consumer's end of one channel: a queue that is read by row ranges."""
+"""Consumer end of one channel: a queue that is read by row ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.protocol.credit import ReceiveCredit
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows ``[offset, offset + rows)`` of a buffer, now the subtask's own. ``payload`` holds just these rows."""
+    """Rows ``[offset, offset + rows)`` of a buffer, taken by the subtask. ``payload`` holds just these rows."""
 
     channel: ChannelId
     payload: Payload
@@ -22,12 +22,12 @@ class RowRange:
 
 
 class InputChannel:
-    """One channel at its consumer. Created with the whole exclusive window granted.
+    """Consumer end of one channel. At creation the whole exclusive window is granted.
 
     Attributes:
-        credit: its ledger.
+        credit: credit ledger of the channel.
         blocked_by: the checkpoint whose aligned barrier was consumed; None while the channel is read.
-        ended: everything that the producer will ever send was consumed.
+        ended: True if everything that the producer will ever send was consumed.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class InputChannel:
 
     @property
     def head(self) -> Element | None:
-        """The next element to consume, or None if there is none or the channel is blocked."""
+        """The next element to consume. None if there is none or the channel is blocked."""
         return self._queue[0] if self._queue and self.blocked_by is None else None
 
     def arrive(self, element: Element) -> None:
-        """Queue an element; illegal ones change nothing."""
+        """Queue an element. An illegal element raises ProtocolViolation and changes nothing."""
         self._check_arrival(element)
         match element:
             case Buffer():
@@ -67,7 +67,10 @@ class InputChannel:
         self._queue.append(element)
 
     def take_rows(self, max_rows: int) -> tuple[RowRange, int]:
-        """Take at most ``max_rows`` rows of the head buffer. Return them and the bytes that its last row sets free."""
+        """Take at most ``max_rows`` rows of the head buffer. Return them and the number of bytes freed.
+
+        Bytes are freed, all at once, when the last row of a buffer is taken; until then the number is 0.
+        """
         head = self._queue[0]
         assert isinstance(head, Buffer)
         rows = min(max_rows, head.rows - self._offset)
@@ -83,7 +86,7 @@ class InputChannel:
         return taken, head.cost
 
     def take_control(self) -> Element:
-        """Remove the head, which is not a buffer, and let it act on the channel."""
+        """Remove the head, which must not be a buffer, and apply it to the channel."""
         head = self._queue.popleft()
         match head:
             case Watermark(timestamp_us):
@@ -98,17 +101,17 @@ class InputChannel:
         return head
 
     def block(self, checkpoint: CheckpointId) -> None:
-        """Read nothing until ``unblock``."""
+        """Stop reading the channel until ``unblock``."""
         self.blocked_by = checkpoint
         self.credit.is_blocked = True
 
     def unblock(self) -> None:
-        """Go on reading."""
+        """Resume reading the channel."""
         self.blocked_by = None
         self.credit.is_blocked = False
 
     def capture(self, before: CheckpointId | None) -> list[Captured]:
-        """Reference the unread rows that wait before the barrier of a checkpoint (None: all)."""
+        """Return references to the unread rows in front of a checkpoint's barrier (None: all unread rows)."""
         captured = []
         for index, element in enumerate(self._queue):
             if isinstance(element, Barrier) and element.checkpoint == before:
@@ -119,14 +122,14 @@ class InputChannel:
         return captured
 
     def reference(self, buffer: Buffer, offset: int = 0) -> Captured:
-        """Return a captured buffer of this channel, from row ``offset``."""
+        """Return a buffer of this channel as captured data, starting at row ``offset``."""
         return Captured(self.channel, Side.CONSUMER, self._generation, buffer, offset, buffer.rows - offset)
 
     def holds_barrier(self, checkpoint: CheckpointId) -> bool:
         return any(isinstance(e, Barrier) and e.checkpoint == checkpoint for e in self._queue)
 
     def drop(self, checkpoint: CheckpointId) -> None:
-        """Forget a waiting barrier."""
+        """Remove the queued barrier of a checkpoint, if there is one."""
         for index, element in enumerate(self._queue):
             if isinstance(element, Barrier) and element.checkpoint == checkpoint:
                 del self._queue[index]

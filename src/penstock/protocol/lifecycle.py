@@ -1,4 +1,4 @@
-"""Lifecycles as tables: the code asks them for every step, and the diagrams in the documentation are made from them."""
+"""Lifecycles as transition tables. The code checks every step against them; the documentation's diagrams show them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Transition(Generic[State]):
 
 
 class Lifecycle(Generic[State]):
-    """The allowed steps of one kind of thing.
+    """The allowed transitions of one kind of object.
 
     Args:
-        subject: what lives this life, for errors and diagrams.
-        start: the state before anything happened.
-        transitions: no two with the same source and event.
+        subject: name of the object, for errors and diagrams.
+        start: the initial state.
+        transitions: no two may have the same source and event.
     """
 
     def __init__(self, subject: str, start: State, transitions: Sequence[Transition[State]]) -> None:
@@ -39,7 +39,7 @@ class Lifecycle(Generic[State]):
         """Return the state that follows.
 
         Raises:
-            ProtocolViolation: the event is not allowed there.
+            ProtocolViolation: the event is not allowed in this state.
         """
         target = self._targets.get((state, event))
         if target is None:
@@ -47,7 +47,7 @@ class Lifecycle(Generic[State]):
         return target
 
     def mermaid(self) -> str:
-        """Return a state diagram in Mermaid's notation."""
+        """Return a state diagram in Mermaid notation."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.value}"]
         lines += [f"    {t.source.value} --> {t.target.value}: {t.event}" for t in self.transitions]
         ends = {t.target for t in self.transitions} - {t.source for t in self.transitions}

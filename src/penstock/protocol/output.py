@@ -1,9 +1,10 @@
-"""The producer's end of channels: queues, sequence numbers, credit and overtaking barriers.
+"""Producer end of channels: queues, sequence numbers, credit and overtaking barriers.
 
-A channel's queue holds sealed elements in FIFO order; behind it lies the *tail*, small slices that still coalesce.
-What must keep its place among the rows (a barrier, a capture, the end) seals the tail first. A watermark is true of all
-that follows it, so it may always be queued later: the newest waits for the tail to be sealed, and follows. Elements
-leave the queue only with credit, so that nothing lies in hidden buffers: what is not with the consumer is here.
+The queue of a channel holds sealed elements in FIFO order. After them comes the *tail*: small slices that are still
+being coalesced. An element with a fixed position among the rows (a barrier, a capture, the end) seals the tail first. A
+watermark may always be queued later, because it also holds for all rows that follow it. So the newest watermark waits
+until the tail is sealed, and then follows it. Elements leave the queue only with credit, so there are no hidden
+buffers: everything that the consumer does not have is here.
 """
 
 from __future__ import annotations
@@ -21,34 +22,45 @@ from penstock.protocol.credit import SendCredit
 from penstock.protocol.pace import Pace
 
 SEAL_BYTES = 64 << 10
-"""A tail of this size is worth a buffer of its own: coalescing copies, and a buffer's overhead is spent on few bytes
-only below."""
+"""Size in bytes from which a tail is sealed as a buffer of its own.
+
+Coalescing copies the rows. It pays only for buffers so small that their overhead dominates.
+"""
 
 EAGER_SHARE = 2
-"""A consumer that has taken all it was sent gets the tail without delay, but not more often than at this part of the
-flush interval: every buffer costs it a call of its operators, and a producer of single rows would send them singly."""
+"""Divisor of the flush interval for a consumer that has taken everything it was sent.
+
+Such a consumer gets the tail without delay, but at most once per this part of the flush interval. Each buffer costs the
+consumer a call of its operators, and a producer of single rows would otherwise send each row alone.
+"""
 
 TARGET_SHARE = 2
-"""Of the time that a consumer's input may take, its producers' queues may hold this part on top. It must be longer than
-a round trip, else they never hold enough to become faster: a target of less than 100 ms costs speed."""
+"""Divisor of the target time: producers' queues may additionally hold the bytes consumed in this part of it.
+
+The part must be longer than a round trip. Otherwise the queues never hold enough to speed up: a target below 100 ms
+costs throughput.
+"""
 
 STEPS = 4
-"""Slices, and buffers of a channel, that fit into the output queues: with one, nothing would wait while one is made."""
+"""Number of slices, and of buffers per channel, that fit into the output queues.
+
+With only one, nothing would be queued while the next one is made.
+"""
 
 MIN_PIECE = 1 << 10
-"""Buffers are never cut smaller for the sake of a target: below, a buffer costs more than its rows."""
+"""Minimum size in bytes to which buffers are cut for the target time. A smaller buffer costs more than its rows."""
 
 SMOOTHED_MS = 200
-"""The least time over which speed is averaged; grants come in bursts."""
+"""Minimum time in milliseconds over which speed is averaged, because grants come in bursts."""
 
 
 @dataclass(frozen=True)
 class Payloads:
-    """Functions on payloads, so that the protocol need not know what payloads are.
+    """Functions on payloads, so that the protocol does not depend on the type of a payload.
 
     Attributes:
-        measure: bytes of a payload, at least 1.
-        concat: one payload with the rows of all, in order.
+        measure: returns the bytes of a payload, at least 1.
+        concat: returns one payload with the rows of all payloads, in order.
     """
 
     measure: Callable[[Payload], int]
@@ -56,7 +68,10 @@ class Payloads:
 
 
 def cut(payload: Payload, window: int, measure: Callable[[Payload], int]) -> Iterator[tuple[Payload, int]]:
-    """Yield pieces with their costs, each at most ``window`` bytes or a single row (which then travels alone)."""
+    """Yield pieces of a payload with their costs.
+
+    Each piece has at most ``window`` bytes or is a single row, which then travels alone.
+    """
     cost = measure(payload)
     rows = payload.num_rows
     if cost <= window or rows <= 1:
@@ -71,22 +86,23 @@ def cut(payload: Payload, window: int, measure: Callable[[Payload], int]) -> Ite
 
 
 class OutputChannel:
-    """One channel at its producer.
+    """Producer end of one channel.
 
     Args:
-        channel: whose queue this is.
-        generation: goes into the identity of buffers and, as their layer, into what is captured: a later Generation's
-            capture is always restored behind an earlier one's leftovers, with no need to know of those.
-        window: the exclusive window in bytes; also the most a buffer of several rows costs.
-        flush_ms: how long an unsealed tail may wait for more rows while there is credit for it. It does for as long as
-            the consumer has something else to do.
-        payloads: how to measure and join payloads.
+        channel: id of the channel.
+        generation: part of the identity of buffers, and the layer of captured data. Captures of a later generation are
+            therefore always restored after those that remain of an earlier one.
+        window: the exclusive window in bytes; also the maximum cost of a buffer of several rows.
+        flush_ms: maximum time for which an unsealed tail with credit waits for more rows. It waits that long while the
+            consumer has other input to process.
+        payloads: functions to measure and join payloads.
 
     Attributes:
-        credit: its ledger.
-        piece_bytes: rows are cut and coalesced to at most this; never more than the window.
-        least_piece_bytes: where nothing waits, the first piece is cut to the credit that is left, if that is so much. A
-            buffer that leaves tells what waits behind it; without one, the consumer would not know that anything does.
+        credit: credit ledger of the channel.
+        piece_bytes: maximum size to which rows are cut and coalesced; never more than the window.
+        least_piece_bytes: if the queue is empty, the first piece is cut to the remaining credit, provided that this is
+            at least so many bytes. That buffer can leave at once, and it announces the backlog: without a buffer the
+            consumer would not know of it.
     """
 
     def __init__(
@@ -111,7 +127,10 @@ class OutputChannel:
         self._ended = False
 
     def add(self, payload: Payload, now_ms: float) -> int:
-        """Queue rows, cut to the window or smaller; small ones wait in the tail for more. Returns what they cost."""
+        """Queue rows, cut to at most the window, and return their cost in bytes.
+
+        Small pieces wait in the tail for more.
+        """
         self._require_open("rows")
         before = self.queued_bytes
         for piece, cost, most in self._pieces(payload):
@@ -127,8 +146,10 @@ class OutputChannel:
         return self.queued_bytes - before
 
     def watermark(self, watermark: Watermark) -> None:
-        """Queue a watermark, behind the tail once that is sealed; one that does not rise is dropped, adjacent ones
-        coalesce."""
+        """Queue a watermark, or keep it until the tail is sealed.
+
+        A watermark that does not rise is dropped. Adjacent watermarks are coalesced.
+        """
         self._require_open(f"watermark {watermark.timestamp_us}")
         if self._last_watermark is not None and watermark.timestamp_us <= self._last_watermark:
             return
@@ -141,23 +162,24 @@ class OutputChannel:
         self._queue.append(watermark)
 
     def end(self) -> None:
-        """Queue the end; nothing follows it but barriers."""
+        """Queue the end of the partition. Only barriers may follow it."""
         self._require_open("end")
         self._seal()
         self._queue.append(EndOfPartition())
         self._ended = True
 
     def append(self, barrier: Barrier) -> None:
-        """Queue an aligned barrier behind everything."""
+        """Queue an aligned barrier after everything else."""
         self._require_rising(barrier)
         self._seal()
         self._last_barrier = barrier.checkpoint
         self._queue.append(barrier)
 
     def overtake(self, barrier: Barrier) -> list[Captured]:
-        """Put a barrier at the head, behind older barriers only; what it passes is captured, by reference.
+        """Insert a barrier at the head, after older barriers only. Return references to the rows that it overtakes.
 
-        A barrier of the same checkpoint that still waits in the queue is moved; then only what lay before it is passed.
+        If an aligned barrier of the same checkpoint is still queued, it is moved to the head, and only the rows in
+        front of it are overtaken.
         """
         self._seal()
         start, waiting = self._ahead(barrier.checkpoint)
@@ -175,30 +197,32 @@ class OutputChannel:
         ]
 
     def bytes_ahead(self, checkpoint: CheckpointId) -> int:
-        """Return the cost of what ``overtake`` would capture."""
+        """Return the cost of the rows that ``overtake`` would capture."""
         start, waiting = self._ahead(checkpoint)
         ahead = sum(e.cost for e in islice(self._queue, start, waiting) if isinstance(e, Buffer))
         return ahead + (self._tail_cost if waiting is None else 0)
 
     def _ahead(self, checkpoint: CheckpointId) -> tuple[int, int | None]:
-        """Between these places of the queue lies what a barrier passes: from the older barriers to its own place (None:
-        it is not in the queue)."""
+        """Return the start and the end of the part of the queue that a barrier would overtake.
+
+        It starts after the older barriers and ends at the checkpoint's own barrier (None: its barrier is not queued).
+        """
         older = [i for i, e in enumerate(self._queue) if isinstance(e, Barrier) and e.checkpoint < checkpoint]
         return (older[-1] + 1 if older else 0), self._position(checkpoint)
 
     def drop(self, checkpoint: CheckpointId) -> None:
-        """Forget the waiting barrier of a dead checkpoint, if there is one."""
+        """Remove the queued barrier of an aborted checkpoint, if there is one."""
         position = self._position(checkpoint)
         if position is not None:
             del self._queue[position]
 
     def holds_barrier(self, checkpoint: CheckpointId) -> bool:
-        """Return True if the barrier of this checkpoint is still in the queue."""
+        """Return True if the barrier of this checkpoint is still queued."""
         return self._position(checkpoint) is not None
 
     @property
     def unconsumed(self) -> bool:
-        """True if something waits here, or was sent and its credit has not come back."""
+        """True if rows are queued here, or were sent and their credit has not come back."""
         return self.queued_bytes > 0 or not self.credit.is_whole
 
     @property
@@ -207,14 +231,14 @@ class OutputChannel:
         return bool(self._queue or self._tail)
 
     def grant(self, credit: int) -> None:
-        """The consumer allows ``credit`` more bytes."""
+        """Add ``credit`` bytes granted by the consumer."""
         if credit <= 0:
             state = f"credit {self.credit.available}"
             raise ProtocolViolation(f"output {self.channel}", state, f"grant of {credit}")
         self.credit.grant(credit)
 
     def pump(self, now_ms: float) -> list[Element]:
-        """Remove and return what may leave now, in order."""
+        """Remove and return the elements that may leave now, in order."""
         leaving: list[Element] = []
         while self._queue or self.flush_at_ms() is not None:
             if not self._queue:
@@ -235,16 +259,16 @@ class OutputChannel:
         return leaving
 
     def flush_at_ms(self) -> float | None:
-        """Time at which the tail must be sent although it is small; None if there is none, or no credit for it."""
+        """Return the time at which a small tail must be sent. Return None without a tail or without credit for it."""
         if self._queue or not self._tail or not self.credit.covers(self._tail_cost):
             return None
         latest_ms = self._tail_since_ms + self._flush_ms
-        if not self.credit.is_whole:  # it has not taken all yet
+        if not self.credit.is_whole:  # the consumer has not taken everything yet
             return latest_ms
         return min(latest_ms, max(self._tail_since_ms, self._left_ms + self._flush_ms / EAGER_SHARE))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if the ledger or the order of barriers is broken."""
+        """Raise AssertionError if the ledger or the order of elements is inconsistent."""
         costs = [e.cost for e in self._queue if isinstance(e, Buffer)]
         assert sum(costs) + self._tail_cost == self.queued_bytes, f"{self.channel}: {self.queued_bytes} queued"
         barriers = [e.checkpoint for e in self._queue if isinstance(e, Barrier)]
@@ -260,7 +284,7 @@ class OutputChannel:
                 )
 
     def _pieces(self, payload: Payload) -> Iterator[tuple[Payload, int, int]]:
-        """Yield pieces with their costs and the size that each was cut to."""
+        """Yield pieces with their costs and the size to which each was cut."""
         measure = self._payloads.measure
         available = self.credit.available
         if not self._queue and self.least_piece_bytes <= available < self.piece_bytes:
@@ -273,7 +297,7 @@ class OutputChannel:
             yield piece, cost, self.piece_bytes
 
     def _following(self) -> int:
-        """The cost of the buffer behind the head; 0 if there is none, or none but the tail."""
+        """Return the cost of the next buffer after the head. Return 0 if there is none; the tail does not count."""
         return next((e.cost for e in islice(self._queue, 1, None) if isinstance(e, Buffer)), 0)
 
     def _seal(self) -> None:
@@ -305,17 +329,18 @@ class OutputChannel:
 
 
 class Outputs:
-    """All output channels of one subtask (its ResultPartitions), by ChannelId; empty for a sink.
+    """All output channels of one subtask (its ResultPartitions), by ChannelId. Empty for a sink.
 
     Args:
         channels: in the order in which they are pumped.
-        limit_bytes: beyond this many queued bytes there is no room for more input.
-        target_ms: the time that a consumer's input may take. With it, the limit is what the consumers take in a part of
-            it, and buffers are cut to fit; speed is measured by the credit that comes back. None: the limit stays.
+        limit_bytes: with this many queued bytes or more there is no room for more input.
+        target_ms: maximum time that a consumer's input may take. If it is set, the limit is the number of bytes that
+            the consumers take in a part of this time, and buffers are cut accordingly. Speed is measured by returned
+            credit. None: the limit is fixed.
 
     Attributes:
-        limit_bytes: the limit at present.
-        queued_bytes: what waits in all channels.
+        limit_bytes: the current limit.
+        queued_bytes: bytes queued in all channels.
         added_bytes: cost of all rows that were ever added.
     """
 
@@ -328,8 +353,8 @@ class Outputs:
         self._returned_bytes = 0
         self._unconsumed_since_ms: float | None = None
         if target_ms is not None and self._channels:
-            # Nothing is known yet, and the windows may leave at once. Credit comes ahead of what is consumed at first:
-            # it must not pass for a high speed.
+            # The speed is not yet known, and the windows may be sent at once. At first, credit comes back before rows
+            # are consumed. This must not be taken for high speed.
             first = sum(c.credit.window for c in self._channels.values()) // STEPS
             self._pace.observe(first, max(target_ms, SMOOTHED_MS))
             self._limit(first)
@@ -345,11 +370,11 @@ class Outputs:
 
     @property
     def step_bytes(self) -> int:
-        """The most bytes that one slice is meant to add."""
+        """Maximum number of bytes that one slice should add."""
         return max(1, self.limit_bytes // STEPS)
 
     def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> None:
-        """Queue rows."""
+        """Queue rows on one channel."""
         cost = self._channel(channel, "rows").add(payload, now_ms)
         self.queued_bytes += cost
         self.added_bytes += cost
@@ -365,20 +390,23 @@ class Outputs:
             channel.append(barrier)
 
     def overtake(self, barrier: Barrier) -> list[Captured]:
-        """Put a barrier at the head of every channel. Return what it passed, channel by channel in order."""
+        """Insert a barrier at the head of every channel.
+
+        Return the rows that it overtakes, channel by channel in order.
+        """
         return [captured for channel in self._channels.values() for captured in channel.overtake(barrier)]
 
     def overtake_waiting(self, barrier: Barrier) -> list[Captured]:
-        """Overtake on those channels only that the barrier of this checkpoint has not left yet."""
+        """Overtake only on the channels where the barrier of this checkpoint is still queued."""
         waiting = [c for c in self._channels.values() if c.holds_barrier(barrier.checkpoint)]
         return [captured for channel in waiting for captured in channel.overtake(barrier)]
 
     def bytes_ahead(self, checkpoint: CheckpointId) -> int:
-        """Cost of what ``overtake`` would capture."""
+        """Return the cost of the rows that ``overtake`` would capture."""
         return sum(channel.bytes_ahead(checkpoint) for channel in self._channels.values())
 
     def bytes_ahead_of_waiting(self, checkpoint: CheckpointId) -> int:
-        """Return the cost of what ``overtake_waiting`` would capture."""
+        """Return the cost of the rows that ``overtake_waiting`` would capture."""
         return sum(c.bytes_ahead(checkpoint) for c in self._channels.values() if c.holds_barrier(checkpoint))
 
     def end(self) -> None:
@@ -398,7 +426,7 @@ class Outputs:
         self._returned_bytes += credit
 
     def pump(self, now_ms: float) -> list[tuple[ChannelId, Element]]:
-        """Remove and return what may leave now."""
+        """Remove and return the elements that may leave now."""
         if self._target_ms is not None:
             self._measure(self._target_ms, now_ms)
         leaving = [(c.channel, element) for c in self._channels.values() if c.has_pending for element in c.pump(now_ms)]
@@ -406,7 +434,7 @@ class Outputs:
         return leaving
 
     def flush_at_ms(self) -> float | None:
-        """The earliest time at which ``pump`` would send a small tail."""
+        """Return the earliest time at which ``pump`` would send a small tail, or None."""
         due = [at for c in self._channels.values() if c.has_pending and (at := c.flush_at_ms()) is not None]
         return min(due, default=None)
 

@@ -1,10 +1,10 @@
-"""Recovered in-flight rows of one subtask: read before live input, loaded entry by entry.
+"""Recovered in-flight rows of one subtask. They are read before live input and loaded entry by entry.
 
-Entries come in restore order. As many are asked for ahead as fit into what the gate's budget leaves, one at least; each
-takes the bytes of its whole section until its last row is read, since its batches are views of it. A checkpoint taken
-meanwhile re-references what was not read, in its old layer, with the row range narrowed.
+Entries come in restore order. Entries are requested ahead, at least one and as many as fit into the rest of the gate's
+budget. Each entry uses the bytes of its whole section until its last row is read, because its batches are views of the
+section. A checkpoint taken meanwhile references the unread rows again, in their old layer, with a narrowed row range.
 
-Of a narrowed entry only some rows are this consumer's, perhaps none. How far it was read is counted in all of its rows.
+Only some rows of a narrowed entry belong to this consumer, perhaps none. Its read position counts all of its rows.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.model.manifest import InflightEntry
 from penstock.protocol.input import RowRange
 
 MAX_AHEAD = 64
-"""Entries that are asked for or loaded at once: small ones cost more than their bytes."""
+"""Maximum number of entries that are requested or loaded at once. A small entry costs more than its bytes."""
 
 
 class RecoveredRows:
-    """The recovered channels of one subtask.
+    """Recovered channels of one subtask.
 
     Args:
         entries: in restore order; entries without rows are skipped.
-        measure: bytes of a payload.
-        key_groups: number of all key groups; for ``rows_left`` of narrowed entries only.
+        measure: returns the bytes of a payload.
+        key_groups: number of all key groups; used only for ``rows_left`` of narrowed entries.
 
     Attributes:
-        budget: bytes that may be asked for or loaded together, unless they are one entry; set by the gate.
-        reserved_bytes: what these take at present.
+        budget: bytes that may be requested or loaded together. A single entry may exceed it. The gate sets it.
+        reserved_bytes: bytes requested or loaded at present.
         rows_read: number of this consumer's rows that were read.
     """
 
@@ -61,8 +61,9 @@ class RecoveredRows:
     def rows_left(self) -> int:
         """Number of this consumer's rows that are not read yet.
 
-        Only the keys of a narrowed entry's rows say whose they are. So those that are not loaded yet are estimated from
-        those that are: as many rows per key group. Before any is loaded, as if each had rows of all key groups.
+        For narrowed entries that are not loaded yet, it is an estimate, because the owner of a row follows from its
+        key. The estimate assumes as many rows per key group as in the loaded entries. Before any is loaded, rows are
+        assumed to be spread over all key groups.
         """
         if not self._loaded_weight:
             return self._own_left + self._not_loaded // self._key_groups
@@ -70,7 +71,7 @@ class RecoveredRows:
 
     @property
     def drained(self) -> bool:
-        """Nothing is left: live input may be read."""
+        """True if no recovered rows are left, so that live input may be read."""
         return not self._entries
 
     @property
@@ -79,14 +80,14 @@ class RecoveredRows:
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of all rows that were ever taken, as they are in memory; computed from how far they were read."""
+        """Bytes in memory of all rows that were ever taken, computed from the read positions."""
         if not self._offset:
             return self._finished_bytes
         batch, _ = self._loaded[0][0]
         return self._finished_bytes + self._measure(batch) * self._offset // batch.num_rows
 
     def to_load(self) -> list[InflightEntry]:
-        """Return the entries to request from the host now; each is returned once."""
+        """Return the entries to request from the host now. Each is returned once."""
         asked: list[InflightEntry] = []
         while len(self._reserved) < min(MAX_AHEAD, len(self._entries)):
             entry = self._entries[len(self._reserved)]
@@ -98,11 +99,11 @@ class RecoveredRows:
         return asked
 
     def loaded(self, entry: InflightEntry, batches: Sequence[Payload], reached: Sequence[Sequence[int]] = ()) -> None:
-        """Take over the rows of the oldest entry that was asked for and is not here yet.
+        """Accept the rows of the oldest requested entry that is not loaded yet.
 
         Args:
-            reached: of a narrowed entry, for each row of each batch, how many of the entry's rows are dealt with once
-                this one is read.
+            reached: for a narrowed entry: per batch and row, the number of the entry's rows that are processed once
+                this row is read.
         """
         position = len(self._loaded)
         rows = sum(b.num_rows for b in batches)
@@ -126,7 +127,7 @@ class RecoveredRows:
         self._leave_what_is_read()
 
     def take(self, max_rows: int) -> RowRange | None:
-        """Take at most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
+        """Take at most ``max_rows`` rows of the oldest batch. Return None while it is being loaded."""
         if not self._loaded:
             return None
         entry, batches = self._entries[0], self._loaded[0]
@@ -161,7 +162,7 @@ class RecoveredRows:
             self._read_in_first = 0
 
     def carried(self) -> list[InflightEntry]:
-        """Return the entries that are not read yet, in restore order, with narrowed ranges and their old layers."""
+        """Return the unread entries in restore order, with narrowed row ranges and their old layers."""
         entries = list(self._entries)
         if entries and self._read_in_first:
             first = entries[0]
@@ -180,5 +181,5 @@ class RecoveredRows:
 
 
 def _weight(entry: InflightEntry) -> int:
-    """Rows of a narrowed entry, times the key groups that are its consumer's."""
+    """Return the number of a narrowed entry's rows times its consumer's key groups; 0 for other entries."""
     return entry.rows * (entry.key_group_last - entry.key_group_first + 1) if entry.narrowed else 0

@@ -1,1 +1,1 @@
-"""A slot and its subtasks: what runs inside a Spark task."""
+"""Slots and their subtasks: the code that runs inside a Spark task."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 LONG_S = 0.1
-"""A step is meant to take 20 ms: one that has taken this long may be abandoned."""
+"""Time in seconds from which a step may be abandoned. A step should take 20 ms."""
 
 
 class Abandoned(Exception):
-    """The subtask was stopped in the middle of a long step."""
+    """Raised if the subtask was stopped in the middle of a long step."""
 
 
 class Activity:
-    """Accumulates since creation. Time inside a step that worked is busy; all other time counts as what the last step
-    ended with: no room in the outputs, rows that another process works on (busy), or nothing to do. ``clock`` is in
-    seconds.
+    """Accumulates times since creation.
+
+    The time of a step that worked is busy. All other time is counted by the result of the last step: no room in the
+    outputs (backpressured), rows in another process (busy), or nothing to do (idle). ``clock`` is in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

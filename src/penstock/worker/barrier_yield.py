@@ -1,14 +1,15 @@
-"""Barrier yield: a subtask takes no input for a moment, so that a checkpoint's barrier waits for one slice at most.
+"""Barrier yield: a subtask pauses its input so that a checkpoint's barrier waits for one slice at most.
 
 *Slices*: a slice that begins while a barrier is on its last hops would delay it by another 20 ms. So a subtask ends its
 slices when the barriers of a pending checkpoint are due. Then it takes no input until all of its own barriers have
-come, for a slice's time at most.
+arrived, but at most for the duration of one slice.
 
 *Calls of user functions that cannot be cut*: a call that holds the GIL for a second stalls every thread of its slot.
 When it ends, another thread gets the GIL for one switch interval only, and the next call begins. A barrier would wait
-for one more call at each hop, and the upload for another. So a subtask whose step took long takes no input, while
-control goes on: always for a moment, and once per unaligned checkpoint until the slot has acknowledged it, for at most
-as long as the step took. Aligned checkpoints are excepted, because they may need the input of this very subtask.
+for one more call at each hop, and the upload for another. So after a long step a subtask takes no input, while it still
+handles control events. It always pauses briefly. Once per unaligned checkpoint it pauses until the slot has
+acknowledged the checkpoint, but no longer than the step took. Aligned checkpoints are excepted, because they may need
+the input of this very subtask.
 """
 
 from __future__ import annotations
@@ -22,30 +23,34 @@ from penstock.model.ids import CheckpointId
 from penstock.worker.slicing import TARGET_MS
 
 LONG_STEP_S = 0.1
-"""A step is meant to take 20 ms; one this long was a user call that could not be cut."""
+"""Duration in seconds of a long step. A step should take 20 ms, so this was a user call that could not be cut."""
 MOMENT_S = 0.01
-"""Long enough for the I/O thread to read and write its sockets; 1 % of a call of a second."""
+"""Duration in seconds of the brief pause.
+
+It suffices for the I/O thread to read and write its sockets, and is 1 % of a call of one second.
+"""
 POLL_S = 0.002
 PATIENCE_S = TARGET_MS / 1000
-"""A subtask waits for its barriers until this long after they are due. A slice would have delayed them by as much."""
+"""Time in seconds for which a subtask waits for barriers after they are due. A slice would delay them as long."""
 
 
 class PendingCheckpoints:
-    """Unaligned checkpoints that a slot knows of and has not answered, and when their barriers begin to overtake.
+    """Unaligned checkpoints that a slot has not answered yet, and the times from which their barriers overtake.
 
-    A trigger tells every slot of a checkpoint some milliseconds before the barriers reach its last subtasks. Of a
-    checkpoint that may stay aligned for a time, it tells all that time before.
+    A trigger announces a checkpoint to every slot some milliseconds before the barriers reach the last subtasks. A
+    checkpoint that may stay aligned for a time is announced earlier by that time.
 
-    Any thread may call. Times are of one monotonic clock, in seconds.
+    Any thread may call the methods. Times are in seconds on one monotonic clock.
     """
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()  # else one that ends between the check and the entry would stay for ever
+        # otherwise a checkpoint that ends between the check and the entry would stay forever
+        self._changing = threading.Lock()
         self._since_s: dict[CheckpointId, float] = {}
         self._newest_ended: CheckpointId = 0
 
     def began(self, checkpoint: CheckpointId, at_s: float) -> None:
-        """Note a trigger or a barrier. Its barriers overtake from ``at_s`` on; the earliest such time counts.
+        """Record a trigger or a barrier. The barriers overtake from ``at_s`` on; the earliest such time counts.
 
         A checkpoint that has ended, or is older than one that has, is ignored.
         """
@@ -54,19 +59,19 @@ class PendingCheckpoints:
                 self._since_s[checkpoint] = min(at_s, self._since_s.get(checkpoint, math.inf))
 
     def ended(self, checkpoint: CheckpointId) -> None:
-        """Note that the slot has answered the checkpoint, or that it was aborted."""
+        """Record that the slot has answered the checkpoint, or that it was aborted."""
         with self._changing:
             self._newest_ended = max(checkpoint, self._newest_ended)
             self._since_s.pop(checkpoint, None)
 
     def newest(self, now_s: float) -> CheckpointId | None:
-        """Return the newest checkpoint whose barriers overtake by now, or None."""
+        """Return the newest checkpoint whose barriers overtake at time ``now_s`` or before, or None."""
         return max((checkpoint for checkpoint, at_s in self._all() if at_s <= now_s), default=None)
 
     def due_s(self, behind: CheckpointId, after_s: float) -> float:
-        """Return when the barriers of checkpoints newer than ``behind`` overtake next, after ``after_s``.
+        """Return the earliest time after ``after_s`` at which barriers of a checkpoint newer than ``behind`` overtake.
 
-        Infinite if there is no such checkpoint.
+        It is infinite if there is no such checkpoint.
         """
         return min(
             (at_s for checkpoint, at_s in self._all() if checkpoint > behind and at_s > after_s), default=math.inf
@@ -80,7 +85,7 @@ class PendingCheckpoints:
 
 
 class BarrierYield:
-    """Decides for one subtask, on its thread, when it takes no input. Control goes on.
+    """Decides for one subtask, on its thread, when it takes no input. Control events are handled in any case.
 
     Args:
         pending: the pending checkpoints of its slot.
@@ -96,7 +101,7 @@ class BarrierYield:
         self._yielded_for: CheckpointId = 0
 
     def stepped(self, step_s: float) -> None:
-        """Note how long a step with input took: yield after a long one."""
+        """Record the duration of a step with input. After a long one the subtask yields."""
         if step_s > LONG_STEP_S:
             now = self._clock()
             self._moment_ends, self._limit = now + MOMENT_S, now + step_s
@@ -105,14 +110,14 @@ class BarrierYield:
         """Return True if the next step must not take input. Call it before each step.
 
         Args:
-            captured: the newest checkpoint of which all barriers came and left.
+            captured: the newest checkpoint of which all barriers have arrived and left.
         """
         now = self._clock()
         self._due_s = self._pending.due_s(captured, now - PATIENCE_S)
         return self._due_s <= now or self._yields_after_long_step(now)
 
     def within_ms(self) -> float:
-        """Return the milliseconds until the next barriers are due, by when the next step must end; may be infinite."""
+        """Return the milliseconds until the next barriers are due and the next step must end. May be infinite."""
         return max(0.0, self._due_s - self._clock()) * 1000
 
     def _yields_after_long_step(self, now: float) -> bool:
@@ -127,6 +132,6 @@ class BarrierYield:
                 self._limit = 0.0
                 return False
             self._yielding_for = self._yielded_for = newest
-        if self._yielding_for not in self._pending:  # the answer is written, but not yet sent
+        if self._yielding_for not in self._pending:  # the answer is written but not yet sent
             self._moment_ends, self._limit = now + MOMENT_S, 0.0
         return True

@@ -1,4 +1,7 @@
-"""Makes a slot's captures durable, then acknowledges the checkpoint. One thread; files are its only business."""
+"""Checkpoint uploader: makes a slot's captures durable, then acknowledges the checkpoint.
+
+Its thread only writes files.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,14 @@ from penstock.worker.host import SubtaskCapture
 
 
 class CheckpointUploader:
-    """Writes what subtasks hand over as it comes, and answers with one capture per subtask.
+    """Writes captured data as the subtasks pass it on, and answers after one capture per subtask.
 
     Args:
-        limits: a checkpoint that needs more memory is declined at once, on the thread that handed something over.
-        answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
-            on any thread. None for a checkpoint that the driver aborted first.
-        on_crash: an error that is not the store's: a bug; the slot must end.
-        local_state: for the reuse of local state after a restart; None: it is not reused.
+        limits: a checkpoint that needs more memory is declined at once, on the thread that passed the data.
+        answer: takes one message per checkpoint: when all subtasks captured it, one declined it or the store failed. It
+            is called on any thread, and not for a checkpoint that the driver aborted before.
+        on_crash: takes an error that does not come from the store, which is a bug. The slot must end.
+        local_state: tables for local state reuse after a restart; None: local state is not reused.
     """
 
     def __init__(
@@ -70,14 +73,16 @@ class CheckpointUploader:
         self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
-        """Before the thread is started: what the subtasks' tables are loaded from; the first checkpoint may be based on
-        it."""
+        """Record the checkpoint from which the subtasks' tables are loaded. Call it before the thread is started.
+
+        The first checkpoint may be based on it.
+        """
         self._writer.restored(checkpoint, manifests)
 
     # -- from any thread; none of these waits for the store ---------------------------------------------------------
 
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """``base``: the complete checkpoint whose sections may be referred to (0: none)."""
+        """Record a trigger. ``base`` is the complete checkpoint whose sections may be referenced (0: none)."""
         with self._changed:
             self._queue.triggered(checkpoint, base)
             self._changed.notify()
@@ -91,7 +96,7 @@ class CheckpointUploader:
             return allowed
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
-        """A part of what is in flight, before ``captured`` of the same subtask."""
+        """Take a part of the in-flight data, before ``captured`` of the same subtask."""
         self._offer(RecordedRows(subtask, checkpoint, inflight))
 
     def captured(self, capture: SubtaskCapture) -> None:
@@ -104,27 +109,27 @@ class CheckpointUploader:
         self._offer(capture)
 
     def dropped(self, states: Sequence[OperatorState]) -> None:
-        """State that was captured and is not handed over, because its checkpoint is dead."""
+        """Release state that was captured but will not be written, because its checkpoint was aborted."""
         with self._changed:
             self._queue.drop(states)
             self._changed.notify()
         self._release_what_comes_late()
 
     def declined(self, checkpoint: CheckpointId, reason: str) -> None:
-        """One subtask cannot take the checkpoint: what the others captured is of no use."""
+        """Decline the checkpoint for the whole slot. Captures of the other subtasks are dropped."""
         self._end(checkpoint, reason)
 
     def aborted(self, checkpoint: CheckpointId) -> None:
-        """The driver gave the checkpoint up: hold nothing for it."""
+        """Drop everything held for a checkpoint that the driver aborted."""
         self._end(checkpoint, None)
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """The driver will restore nothing older."""
+        """Record that the driver will restore no older checkpoint."""
         if self._local_state is not None:
             self._local_state.checkpoint_completed(checkpoint)
 
     def stop(self) -> None:
-        """Drop what is queued and remove what is half written. Does not wait for a write that runs."""
+        """Drop queued data and remove partly written files. Does not wait for a running write."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -157,7 +162,7 @@ class CheckpointUploader:
         try:
             while (work := self._next()) is not None:
                 self._do(work)
-                del work  # or its rows would be held until the next
+                del work  # otherwise its rows would be held until the next item
         except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
             self._on_crash(problem)
         finally:
@@ -167,7 +172,7 @@ class CheckpointUploader:
             self._release_what_comes_late()
 
     def _release_what_comes_late(self) -> None:
-        """Nobody writes any more, nor reads captures."""
+        """Release the remaining captures once the upload thread has ended."""
         with self._changed:
             left = list(self._queue.remaining_states()) if self._over else []
         for states in left:
@@ -210,13 +215,13 @@ class CheckpointUploader:
         with self._changed:
             alive = self._queue.finish(checkpoint)
             limit_wait_ms, read = self._forget(checkpoint)
-        if alive:  # else it ended while it was made durable, and its abandonment is the next work
+        if alive:  # otherwise the checkpoint ended while it was made durable, and its removal is the next item
             self._writer.confirm(checkpoint)
             metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
             manifest = msgspec.structs.replace(manifest, metrics=metrics)
             self._answer(AcknowledgeCheckpoint(checkpoint, manifest, limit_wait_ms, read))
 
     def _forget(self, checkpoint: CheckpointId) -> tuple[float, int]:
-        """Return ``limit_wait_ms`` and ``recovered_rows_read`` of its acknowledgement."""
+        """Remove the statistics of a checkpoint. Return ``limit_wait_ms`` and ``recovered_rows_read``."""
         self._refused_s.pop(checkpoint, None)
         return self._limit_wait_ms.pop(checkpoint, 0.0), self._recovered_rows_read.pop(checkpoint, 0)

@@ -1,7 +1,7 @@
 """Interface between a subtask and its slot: events in its inbox, calls of its host.
 
-The slot process implements ``SubtaskHost`` with threads and sockets, the simulator with a seeded scheduler. A subtask
-is driven by ``step(now_ms)`` on one owner thread; every other thread only appends to its inbox.
+The slot process implements ``SubtaskHost`` with threads and sockets, the simulator with a seeded scheduler. One owner
+thread calls ``step(now_ms)`` of a subtask; every other thread only appends to its inbox.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from penstock.snapshots.writing.handover import SubtaskRestore as SubtaskRestore
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An element reached this subtask on an input channel (in the channel's FIFO order).
+    """An element arrived on an input channel, in the channel's FIFO order.
 
-    ``received_s``: when a barrier was received, on the subtask's clock, where known: it may wait for a long step.
+    ``received_s`` is set for barriers if known: the time of receipt on the subtask's clock. The event may wait for a
+    long step after that.
     """
 
     channel: ChannelId
@@ -43,7 +44,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The consumer of an output channel grants ``credit`` more bytes."""
+    """The consumer of an output channel granted ``credit`` more bytes."""
 
     channel: ChannelId
     credit: int
@@ -51,7 +52,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """A trigger reached a source subtask. ``received_s``: as in ``Arrived``."""
+    """A trigger reached a source subtask. ``received_s`` is as in ``Arrived``."""
 
     message: TriggerCheckpoint
     received_s: float | None = None
@@ -59,7 +60,7 @@ class Triggered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLoaded:
-    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; see ``ConsumerRows``."""
+    """The batches of one in-flight entry, in order, requested with ``SubtaskHost.load``; see ``ConsumerRows``."""
 
     entry: InflightEntry
     batches: Sequence[object]
@@ -77,8 +78,8 @@ class Inbox(Generic[Event]):
     """A thread-safe, append-only queue of events (``deque.append`` and ``popleft`` are atomic).
 
     Attributes:
-        wake: called after every append, on the appending thread; must be quick and must not raise. The host sets it
-            once, before other threads know the inbox.
+        wake: called after every append, on the appending thread. It must be quick and must not raise. The host sets it
+            once, before other threads use the inbox.
     """
 
     def __init__(self) -> None:
@@ -86,12 +87,12 @@ class Inbox(Generic[Event]):
         self.wake: Callable[[], None] = _nobody_waits
 
     def append(self, event: Event) -> None:
-        """Add an event behind all others and wake the owner."""
+        """Add an event after all others and wake the owner."""
         self._events.append(event)
         self.wake()
 
     def pop(self) -> Event | None:
-        """The oldest event, removed, or None. Owner only."""
+        """Remove and return the oldest event, or return None. Only the owner may call it."""
         return self._events.popleft() if self._events else None
 
     def __len__(self) -> int:
@@ -103,7 +104,7 @@ InboxEvent = Arrived | Granted | Triggered | NotifyCheckpointComplete | AbortChe
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """Part of a capture that is taken at the end of the epoch. The rest is taken at the last barrier."""
+    """The part of a capture that is taken at the end of the epoch. The rest is taken at the last barrier."""
 
     operators: dict[str, OperatorState]
     splits: Sequence[Split]
@@ -118,41 +119,54 @@ class SubtaskHost(Protocol):
     """Services of the slot for its subtasks. No call blocks, fails or calls back into the subtask."""
 
     def send(self, channel: ChannelId, element: Element) -> None:
-        """Carry an element that has credit (or needs none) to the consumer: ``Arrived`` there, FIFO per channel."""
+        """Deliver an element to the consumer, as ``Arrived``, FIFO per channel. A buffer must have credit."""
 
     def grant(self, channel: ChannelId, credit: int) -> None:
-        """Carry credit to the producer: ``Granted`` there."""
+        """Deliver credit to the producer, as ``Granted``."""
 
     def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
-        """Take so many bytes for in-flight data of a checkpoint, if that much is left of what the slot may have. Asked
-        only with ``checkpoint.maxInflightBytes``."""
+        """Reserve bytes for in-flight data of a checkpoint. Return False if the slot's limit does not allow it.
+
+        Called only with ``checkpoint.maxInflightBytes``.
+        """
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
-        """Begin to write in-flight data of a checkpoint that is still being recorded; never handed over again. Any
-        number of times before ``captured``; restore order is by the rule of ``Captured``, over all parts."""
+        """Begin to write in-flight data of a checkpoint that is still being recorded.
+
+        The data is not passed again. The method may be called any number of times before ``captured``. The restore
+        order over all parts follows the rule of ``Captured``.
+        """
 
     def captured(self, capture: SubtaskCapture) -> None:
-        """Write the capture durably with the slot's others and acknowledge it."""
+        """Write the capture durably with the slot's others, then acknowledge the checkpoint."""
 
     def dropped(self, states: Sequence[OperatorState]) -> None:
-        """State that was captured for a checkpoint that has died: release it where captures are read."""
+        """Release state that was captured for an aborted checkpoint, on the thread that reads captures."""
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
-        """This subtask cannot take the checkpoint."""
+        """Decline the checkpoint on behalf of this subtask."""
 
     def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
         """Send a message of a source's reader to the job coordinator."""
 
     def finished(self, subtask: SubtaskId) -> None:
-        """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""
+        """Report, once, that all input of this subtask has ended and its outputs have been ended.
+
+        It still forwards barriers.
+        """
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
-        """Read an in-flight entry: ``RecoveredLoaded`` follows."""
+        """Read an in-flight entry and answer with ``RecoveredLoaded``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """``worked``: call again at once. Otherwise wait for the inbox, at most until ``wake_at_ms`` (None: for ever)."""
+    """Result of a step.
+
+    Attributes:
+        worked: True if ``step`` must be called again at once. Otherwise wait for the inbox.
+        wake_at_ms: end of that wait at the latest, in milliseconds of wall-clock time; None: no limit.
+    """
 
     worked: bool
     wake_at_ms: float | None = None

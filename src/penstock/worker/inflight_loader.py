@@ -1,4 +1,4 @@
-"""Reads in-flight data of a snapshot for the subtasks of a slot, on a thread of its own."""
+"""Loader that reads in-flight data of a snapshot for the subtasks of a slot, on its own thread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class InflightLoader:
     """Answers ``load`` in the order of the calls.
 
     Args:
-        deliver: takes what was read, for the subtask that asked.
-        on_crash: a section cannot be read: the slot must end, nothing may be skipped.
+        deliver: takes the loaded rows, for the subtask that requested them.
+        on_crash: called if a section cannot be read. The slot must end, because nothing may be skipped.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Local state reuse: tables of the slot that ended in a Python worker, kept for the next one. Spark reuses workers.
+"""Local state reuse: tables of a slot that ended are kept for the next slot in the same Python worker.
 
-A worker runs one slot at a time. Tables that no slot took after a minute are released: the query has ended or runs
-elsewhere, and other tasks need the memory.
+Spark reuses Python workers. A worker runs one slot at a time. Tables that no slot takes within a minute are released:
+the query has ended or runs in another worker, and other tasks need the memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.snapshots.restoring.local_state import LocalStateStore
 
 FORGET_AFTER_S = 60.0
 FORGETTER = "penstock-forget"
-"""Name of the thread that waits for that."""
+"""Name of the timer thread that releases the tables."""
 
 _lock = threading.Lock()
 
@@ -42,7 +42,7 @@ def remember(one: Remembered) -> None:
 
 
 def recall(query_id: str) -> list[Remembered]:
-    """Take what is kept of this query. Release the tables of all others."""
+    """Take the kept tables of this query. Release the tables of all others."""
     with _lock:
         found, timers = list(_remembered), list(_forgetters)
         _remembered.clear()

@@ -1,7 +1,7 @@
-"""Log lines of a slot, sent to its driver: users read the driver's log, and cannot always reach those of executors.
+"""Relay of a slot's log lines to its driver: users read the driver's log and cannot always reach those of executors.
 
-A slot collects the lines of its process between two reports and sends them with the next one. The driver hands them to
-its log listeners as lines about its query. They are written to the slot's log only.
+A slot collects the lines of its process between two reports and sends them with the next one. The driver passes them to
+its log listeners as lines about its query. The lines are written only to the slot's log.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.network.messages import LoggedLine, SlotLogged
 from penstock.redaction import without_secrets
 
 MOST_LINES = 100
-"""Lines of one report: a slot that logs each row must not fill the driver's memory."""
+"""Maximum lines per report: a slot that logs each row must not fill the driver's memory."""
 MOST_TEXT = 4000
-"""Characters of a line, and of the end of its traceback."""
+"""Maximum characters of a line; also of a traceback, of which the end is kept."""
 
 
 class LogRelay(logging.Handler):
-    """Log handler of a slot that has a process of its own. Thread-safe."""
+    """Log handler of a slot that has its own process. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class LogRelay(logging.Handler):
                 self._left_out += 1
 
     def take(self, slot: int) -> SlotLogged | None:
-        """Return what was logged since the last call, or None."""
+        """Return the lines logged since the last call, or None."""
         with self._changing:
             lines, left_out, self._lines, self._left_out = self._lines, self._left_out, [], 0
         return SlotLogged(slot, lines, left_out) if lines else None
@@ -69,7 +69,7 @@ def _line(record: logging.LogRecord) -> LoggedLine:
 
 
 def relayed(logged: SlotLogged) -> None:
-    """Hand the lines of a slot to the log listeners of the driver, as lines about the slot's query."""
+    """Pass the lines of a slot to the log listeners of the driver, as lines about the slot's query."""
     for line in logged.lines:
         to_listeners(_record(line), slot=logged.slot)
     if logged.left_out:

@@ -1,4 +1,4 @@
-"""Distribution of a producer's rows over the channels of its edges. Their order is kept within every channel."""
+"""Distribution of a producer's rows over the channels of its edges. Row order is kept within every channel."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from penstock.protocol.output import Outputs
 from penstock.state.hashing import key_groups
 
 SMALL_BYTES = 4 << 10
-"""A batch that keeps at most this many bytes is not copied: even to measure it costs more."""
+"""Size in bytes up to which the memory kept by a batch is never reduced by a copy. Measuring would cost more."""
 
 REBALANCE_CUT_ROWS = 4_096
-"""Batches of at least this many rows per consumer are dealt out in pieces; smaller ones whole, in turns."""
+"""Rows per consumer from which a batch is cut into pieces. Smaller batches are sent whole, to each consumer in turn."""
 
 HASHED_AT_ONCE = 16_384
-"""Rows of fixed-width keys that are hashed together: numpy's temporaries stay in the cache and are not mapped anew each
-time (64k rows: 0.4 ms instead of 1.5). Variable-width keys are hashed once per distinct value, so all together."""
+"""Number of rows with fixed-width keys that are hashed together.
+
+With this number numpy's temporaries stay in the cache and are not mapped anew each time (64k rows: 0.4 ms instead of
+1.5 ms). Variable-width keys are hashed once per distinct value, so all rows are hashed together.
+"""
 
 SCANNED_CONSUMERS = 3
-"""Up to here one scan per consumer finds its rows quicker than a stable sort."""
+"""Number of consumers up to which one scan per consumer is faster than a stable sort."""
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch, copied if it is a slice of less than half of what it keeps in memory.
+    """Return the batch, copied if it is a slice of less than half of the memory that it keeps alive.
 
-    Queues hold slices for long; a small one must not pin its large parent.
+    Slices stay in queues for long, and a small one must not pin its large parent.
     """
     kept = batch.get_total_buffer_size()
     if kept <= SMALL_BYTES or batch.nbytes * 2 >= kept:
@@ -47,8 +50,7 @@ class Partitioner(ABC):
     def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Return (consumer index, its rows) for every consumer that gets any, by ascending index.
 
-        No row is there twice or missing; with broadcast, every row is there once per consumer. A slice pins at most
-        twice its own bytes.
+        Every row occurs exactly once, or with broadcast once per consumer. A slice pins at most twice its own bytes.
         """
 
 
@@ -69,7 +71,7 @@ class HashPartitioner(Partitioner):
         parts = [(consumer, rows) for consumer, rows in enumerate(self._rows(self._owners(batch))) if len(rows)]
         if len(parts) == 1:
             return [(parts[0][0], compact(batch))]
-        # Taking each part by itself makes it compact at once.
+        # ``take`` copies only the rows of the part, so the part is already compact.
         return [(consumer, batch.take(pa.array(rows))) for consumer, rows in parts]
 
     def _owners(self, batch: pa.RecordBatch) -> npt.NDArray[np.integer[Any]]:
@@ -81,15 +83,15 @@ class HashPartitioner(Partitioner):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _rows(self, owners: npt.NDArray[np.integer[Any]]) -> list[npt.NDArray[np.intp]]:
-        """The row numbers of each consumer, ascending."""
+        """Return the row numbers of each consumer, ascending."""
         if self._parallelism <= SCANNED_CONSUMERS:
             return [np.flatnonzero(owners == consumer) for consumer in range(self._parallelism)]
         ends = np.cumsum(np.bincount(owners, minlength=self._parallelism))
-        return np.split(np.argsort(owners, kind="stable"), ends[:-1])  # of small integers: a radix sort
+        return np.split(np.argsort(owners, kind="stable"), ends[:-1])  # for small integers this is a radix sort
 
 
 class RebalancePartitioner(Partitioner):
-    """Sends batches to the consumers in turns, starting with the consumer of the producer's own index."""
+    """Sends batches to the consumers in turn, starting after the producer's own index."""
 
     def __init__(self, parallelism: int, producer: int) -> None:
         self._parallelism = parallelism
@@ -116,7 +118,7 @@ class BroadcastPartitioner(Partitioner):
 
 
 class ForwardPartitioner(Partitioner):
-    """Sends every row to the consumer of the producer's own index: in the same slot, by reference."""
+    """Sends every row to the consumer with the producer's own index, which is in the same slot, without a copy."""
 
     def __init__(self, producer: int) -> None:
         self._consumer = producer
@@ -139,12 +141,12 @@ def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
 
 
 class OutputPorts:
-    """Puts a subtask's rows into its outputs: onto every edge of a port, and there to the consumers they belong to.
+    """Puts a subtask's rows into its outputs: on every edge of a port, to the consumers selected by the edge's kind.
 
     Args:
         graph: the whole job.
         subtask: the producer.
-        outputs: its channels.
+        outputs: its output channels.
     """
 
     def __init__(self, graph: JobGraph, subtask: SubtaskId, outputs: Outputs) -> None:

@@ -1,4 +1,4 @@
-"""Arrow batches as the payloads of channels."""
+"""Arrow batches as payloads of channels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from penstock.protocol.output import Payloads
 
 
 def measure(batch: Any) -> int:
-    """Bytes of a batch's rows (not of a parent it is a slice of), at least 1."""
+    """Return the bytes of a batch's rows, at least 1.
+
+    The bytes of a parent that the batch is a slice of do not count.
+    """
     return max(1, int(batch.nbytes))
 
 
 def concat(batches: Sequence[Any]) -> Any:
-    """One batch with the rows of all, in order; the bytes are copied."""
+    """Return one batch with the rows of all batches, in order. The bytes are copied."""
     return pa.concat_batches(list(batches))
 
 

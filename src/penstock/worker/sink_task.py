@@ -1,4 +1,4 @@
-"""A sink subtask's output: the writer, and the messages of epochs that are not committed yet."""
+"""Output of a sink subtask: the writer, and the messages of epochs that are not committed yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.manifest import InheritedMessage
 
 
 class SinkTask:
-    """Owned by the subtask's thread.
+    """Sink output of one subtask. Owned by the subtask's thread.
 
     Args:
         writer: opened; None in a subtask without a sink.
@@ -29,12 +29,12 @@ class SinkTask:
         self._committed_epoch = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hand rows to the writer."""
+        """Pass rows to the writer."""
         if self._writer is not None:
             self._writer.write(batch)
 
     def end_epoch(self, epoch: CheckpointId, is_replaced: bool) -> None:
-        """Stage what was written in the epoch. ``is_replaced``: it is a whole result, which replaces the last one."""
+        """Stage the rows of the epoch. ``is_replaced``: they are a whole result that replaces the previous one."""
         if self._writer is None:
             return
         if is_replaced:
@@ -44,7 +44,7 @@ class SinkTask:
             self._pending[epoch] = message
 
     def pending_until(self, epoch: CheckpointId) -> dict[CheckpointId, bytes]:
-        """Return the messages of this subtask up to an epoch, as a snapshot keeps them."""
+        """Return the messages of this subtask up to an epoch, as stored in a snapshot."""
         return {e: message for e, message in self._pending.items() if self._committed_epoch < e <= epoch}
 
     @property

@@ -1,16 +1,16 @@
-"""Slices: the rows that a step pushes through the chain at once, so that it lasts about 20 ms.
+"""Slices: the rows that a step pushes through the chain at once, sized so that the step lasts about 20 ms.
 
 ``gather`` takes a slice from the gate, ``Slices`` pushes it through the chain and measures it, and ``SliceSizer``
-decides from that how large the next one is.
+computes the size of the next one from the measurement.
 
-Rows may suddenly become larger: a text of 10 MB, or a list of 200,000 elements to explode. So a slice is limited in
-bytes as well, to twice what its rows had on average: one large row then ends a slice, and cannot come with many others.
+Rows may suddenly become larger: a text of 10 MB, or a list of 200,000 elements to explode. So a slice is also limited
+in bytes, to twice the average size of its rows. One large row then ends a slice, and cannot share it with many others.
 
-The cost per row is an average over the last few slices, weighted by their size, so that one pause of the process does
-not count for much and a function that became slower does at once. A function may also cost a fixed time per call,
-whatever it is given; handing it single rows would be ruin. That is assumed only on evidence: a slice of at most half
-the rows took nearly as long, or the second slice, of more rows, no longer than the first. No call that was
-quicker can leave the assumption standing, and now and then a smaller slice asks again.
+The cost per row is an average over the last few slices, weighted by their size. So one pause of the process has little
+effect, and a function that became slower takes effect at once. A function may also cost a fixed time per call,
+independent of the number of rows; single-row slices would then be very slow. A fixed cost is assumed only on evidence:
+a slice of at most half the rows took nearly as long, or the second slice, of more rows, took no longer than the first.
+Any faster call refutes the assumption, and from time to time a smaller slice tests it again.
 """
 
 from __future__ import annotations
@@ -31,55 +31,63 @@ from penstock.worker.chain import Chain
 from penstock.worker.payloads import measure
 
 TARGET_MS = 20.0
-"""A barrier waits for one slice at every hop."""
+"""Target duration of a slice in milliseconds. A barrier waits for one slice at every hop."""
 
 FIRST_ROWS = 32
-"""Nothing is known of the operators yet. If one of them multiplies rows, the first slice has one row, which may become
-200,000. Elsewhere the rows of a small file should stay together: functions with state see which rows come at once."""
+"""Number of rows of the first slice, when nothing is known about the operators.
+
+If an operator multiplies rows, the first slice has one row instead, which may become 200,000. In other chains the rows
+of a small file should stay together, because functions with state see the boundaries of slices.
+"""
 
 _SECOND_ROWS = 2
 
 MAX_ROWS = 262_144
 BY_VALUE_ROWS = 1_024
-"""The most rows of a slice for an operator that ``grows_by_value``: a row may suddenly give 100,000 times as much."""
+"""Maximum number of rows of a slice for an operator that ``grows_by_value``.
 
-GROWTH = 4
-"""At most this factor from one slice to the next: an estimate from few rows is a guess."""
-
-LEAST_BYTES = 64 << 10
-"""Slices are not cut for being larger than usual while they are smaller than this: a call costs more than these bytes.
+A row may suddenly produce 100,000 times as much.
 """
 
+GROWTH = 4
+"""Maximum growth factor from one slice to the next, because an estimate from few rows is unreliable."""
+
+LEAST_BYTES = 64 << 10
+"""Size in bytes up to which a slice is not cut for being larger than usual: a call costs more than these bytes."""
+
 _SPREAD = 2
-"""A slice may have this many times the bytes that its rows have on average."""
+"""Maximum ratio of a slice's bytes to the average bytes of as many rows."""
 
 PROBE_EVERY = 32
-"""After so many slices of a call with a fixed cost, one with fewer rows: 3 % for noticing that it has become cheap."""
+"""Number of slices of a call with a fixed cost after which a smaller slice is tried.
+
+It costs 3 % and detects that the call has become cheap.
+"""
 
 UNLIMITED = 1 << 62
-"""Bytes of a slice that may be of any size."""
+"""Byte limit of a slice of any size."""
 
 JOINED_FOR_S = 10.0
-"""Rows may join a pending slice for this long. Then it ends even if more input is there."""
+"""Time in seconds for which rows may join a pending slice. Then the slice ends even if there is more input."""
 
 _DECAY = 0.5
 _NEARLY = 0.75
 
 
 Control = WatermarkRose | BarrierReached | ChannelEnded
-"""Elements that are no rows. They act after the rows in front of them are processed."""
+"""Elements that are not rows. They take effect after the rows in front of them are processed."""
 
 
 def gather(
     gate: InputGate, max_rows: int, now_ms: float, max_bytes: int = UNLIMITED
 ) -> tuple[dict[int, list[RowRange]], Control | None]:
-    """Return at most ``max_rows`` rows by edge, in the order of each channel, and the control that follows them all.
+    """Return at most ``max_rows`` rows by edge, in the order of each channel, and the control element after them.
 
-    Rows of several buffers are taken where one buffer is not enough, because operators have a cost per call. No further
+    Rows of several buffers are taken if one buffer is not enough, because operators have a cost per call. No further
     buffer is begun once the rows have ``max_bytes``.
 
-    A watermark is true of whatever follows it, so it may always come later: the last one that rises among the rows
-    comes after them. Barriers and ends do not pass it.
+    A watermark also holds for all rows that follow it, so it may always come later. The last one that rises among the
+    rows is returned after them. Barriers and ends do not overtake it.
     """
     ranges: dict[int, list[RowRange]] = {}
     risen: WatermarkRose | None = None
@@ -104,12 +112,12 @@ def sizer_for(operators: Sequence[OperatorSpec], max_output_bytes: int) -> Slice
 
 
 class SliceSizer:
-    """Owned by the subtask's thread.
+    """Computes the size of slices. Owned by the subtask's thread.
 
     Args:
-        max_output_bytes: no slice is meant to produce more than this; may be changed at any time.
-        multiplies: an operator makes several rows of one.
-        max_rows: no slice has more.
+        max_output_bytes: maximum bytes that a slice should produce; may be changed at any time.
+        multiplies: True if an operator makes several rows of one.
+        max_rows: maximum rows of a slice.
     """
 
     def __init__(self, max_output_bytes: int, multiplies: bool = False, max_rows: int = MAX_ROWS) -> None:
@@ -123,31 +131,33 @@ class SliceSizer:
 
     @property
     def rows(self) -> int:
-        """The most rows the next slice should have, at least 1."""
+        """Maximum rows of the next slice, at least 1."""
         return self._limit
 
     @property
     def bytes(self) -> int:
-        """The most bytes the next slice should have; a single row may have more."""
+        """Maximum bytes of the next slice. A single row may be larger."""
         per_row = self._bytes / self._rows if self._rows else 0.0
         return max(LEAST_BYTES, int(_SPREAD * self._limit * per_row))
 
     def rows_within(self, ms: float) -> int:
-        """The most rows of a slice that is to be over in ``ms`` milliseconds, at least 1. A call with a fixed cost
-        takes it in any case."""
+        """Return the maximum rows, at least 1, of a slice that must end within ``ms`` milliseconds.
+
+        If a call has a large fixed cost, return ``rows``, because fewer rows would not make it faster.
+        """
         if ms >= TARGET_MS or self._fixed_ms * 2 > TARGET_MS:
             return self.rows
         return max(1, int(self.rows * ms / TARGET_MS))
 
     def observe(self, rows: int, elapsed_ms: float, output_bytes: int, input_bytes: int = 0) -> None:
-        """A slice of ``rows`` rows with ``input_bytes`` took ``elapsed_ms`` and produced ``output_bytes``."""
+        """Record that a slice of ``rows`` rows took ``elapsed_ms``. The bytes are those of its input and its output."""
         self._weight = self._weight * _DECAY + 1
         self._rows = self._rows * _DECAY + rows
         self._ms = self._ms * _DECAY + elapsed_ms
         self._bytes = self._bytes * _DECAY + input_bytes
         self._judge_fixed(rows, input_bytes, elapsed_ms)
         per_row_ms = (self._ms - self._fixed_ms * self._weight) / self._rows
-        # A fixed cost beyond the target is paid anyway: rows may then cost as much again.
+        # A fixed cost above the target cannot be avoided. The rows may then cost as much again.
         room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
         rows_that_fit = room_ms / per_row_ms if per_row_ms * self._max_rows > room_ms else float(self._max_rows)
         if output_bytes > 0:
@@ -179,16 +189,16 @@ class SliceSizer:
 
 @dataclass
 class _Slice:
-    """The newest rows that a subtask took in.
+    """The newest rows that a subtask accepted.
 
     Attributes:
         rows: number of rows; 0 once their cost was observed.
         bytes: bytes of these rows.
         first, last: positions of its first and its last input.
-        sent_before_bytes: what the subtask had put into its outputs before.
-        external_before_ms: how long other processes had worked for the subtask before.
-        began_s: when it began.
-        here_ms: how long this thread has worked on it.
+        sent_before_bytes: bytes that the subtask had added to its outputs before.
+        external_before_ms: time for which other processes had worked for the subtask before.
+        began_s: start time.
+        here_ms: time for which this thread has worked on it.
     """
 
     rows: int
@@ -212,8 +222,8 @@ class Slices:
 
     Args:
         chain: the operators.
-        sizer: decides how large slices are.
-        outputs: the subtask's; they limit what one slice may produce.
+        sizer: computes the size of slices.
+        outputs: the subtask's outputs; they limit the output of one slice.
         clock: seconds on a monotonic clock.
     """
 
@@ -225,8 +235,8 @@ class Slices:
         self._slice = _Slice(0, 0, "", "", 0, 0.0, clock())
 
     def limits(self, ends_s: float) -> tuple[int, int]:
-        """Return the most rows and bytes of the next slice, which should be over at ``ends_s``."""
-        if ends_s == math.inf:  # as nearly always: no clock is read for it
+        """Return the maximum rows and bytes of the next slice, which should end at ``ends_s``."""
+        if ends_s == math.inf:  # the usual case: avoids reading the clock
             return self._sizer.rows, self._sizer.bytes
         return self._sizer.rows_within((ends_s - self._clock()) * 1000), self._sizer.bytes
 
@@ -241,10 +251,10 @@ class Slices:
         return self._clock() - self._slice.began_s < JOINED_FOR_S
 
     def process(self, batch: pa.RecordBatch, number: int, first: str, last: str) -> None:
-        """Push a slice through the chain, or into the pending one.
+        """Push a slice through the chain, or add it to the pending one.
 
         Args:
-            number: the input of the vertex that it came by.
+            number: index of the vertex's input that delivered it.
             first, last: positions of its first and its last row, for errors.
         """
         size = measure(batch)
@@ -260,7 +270,7 @@ class Slices:
         self._observe()
 
     def collect(self) -> bool:
-        """Push on what came back of the pending slice. Return False if nothing did."""
+        """Push on the results that came back for the pending slice. Return False if there were none."""
         with self.worked_on():
             came = self._chain.collect()
         if came:
@@ -269,7 +279,7 @@ class Slices:
 
     @contextmanager
     def worked_on(self) -> Iterator[None]:
-        """Measure work on the newest slice. What a user function raises gets the slice's position."""
+        """Measure work on the newest slice, and add the slice's position to errors of user functions."""
         began_s = self._clock()
         try:
             yield
@@ -281,8 +291,11 @@ class Slices:
         self._slice.here_ms += (self._clock() - began_s) * 1000
 
     def _observe(self) -> None:
-        """Tell the sizer how long the slice took, here and elsewhere, once all of its rows went through. Before the
-        first slice there is none: another process has only become ready."""
+        """Report the duration of the slice to the sizer once all of its rows went through.
+
+        It includes the time of other processes. There may be no slice before the first input: another process has then
+        only become ready.
+        """
         slice_ = self._slice
         if self._chain.has_pending_rows or not slice_.rows:
             return

@@ -1,12 +1,12 @@
-"""One slot: the worker process inside a Spark task. It hosts one subtask of every vertex until the driver ends it.
+"""One slot: the worker process inside a Spark task. It runs one subtask of every vertex until the driver stops it.
 
 ::
 
     connect to the driver -> register -> Deploy -> build subtasks -> open links -> Running -> Stop
                                                                                  \\-> failure, lost link
 
-Threads: this one (waits, reports), one per subtask, one for all sockets, one for uploads, one for loads. All of them
-and every port are gone when ``slot_main`` returns, because Spark uses the Python worker again.
+Threads: this one (waits and reports), one per subtask, one for all sockets, one for uploads, one for loads. All of them
+have ended and every port is closed when ``slot_main`` returns, because Spark reuses the Python worker.
 """
 
 from __future__ import annotations
@@ -62,31 +62,42 @@ from penstock.worker.subtask_thread import SubtaskThread
 log = get_logger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
-"""The I/O thread gets the GIL this soon beside subtasks that compute (default: 5 ms)."""
+"""GIL switch interval in seconds (default: 5 ms), so that the I/O thread soon runs although subtasks compute."""
 GARBAGE_AFTER = 20_000
-"""New objects before the garbage collector looks for cycles among them (default: 700). The rows and frames of a unit
-live until its end and are no garbage: to look at them every 700 objects took a fifth of the time of pandas code."""
+"""Number of new objects before the garbage collector searches for cycles among them (default: 700).
+
+The rows and frames of a step live until its end and are not garbage. Searching every 700 objects took a fifth of the
+time of pandas code.
+"""
 METRICS_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 10.0
 DEPLOY_TIMEOUT_S = 60.0
-"""A slot waits at least this long for the driver's deployment, and again for its subtasks and peers. It is longer than
-the default of ``slot.startTimeout``, so that the driver is the first to give up."""
+"""Minimum time for which a slot waits for the driver's deployment, and again for its subtasks and peers.
+
+It is longer than the default of ``slot.startTimeout``, so that the driver is the first to give up.
+"""
 JOIN_TIMEOUT_S = 1.0
-"""Threads that are not through by then sit in user code or a dead disk: the process is given up."""
+"""Time for threads to end.
+
+A thread that takes longer hangs in user code or on a failed disk, and the process is given up.
+"""
 FAREWELL_TIMEOUT_S = 2.0
-"""After its last message a slot keeps its links open until the driver closes, so that peers do not report them lost."""
+"""Time for which a slot keeps its links open after its last message, unless the driver closes its link earlier.
+
+Otherwise peers would report the links as lost.
+"""
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A link is authenticated. ``peer`` is None for the driver's."""
+    """A link was authenticated. ``peer`` is None for the link to the driver."""
 
     peer: int | None
 
 
 @dataclass(frozen=True)
 class _Lost:
-    """A link broke. ``peer`` is None for the driver's."""
+    """A link broke. ``peer`` is None for the link to the driver."""
 
     peer: int | None
     reason: str
@@ -107,7 +118,7 @@ _E = TypeVar("_E")
 
 
 class _Ended(Exception):
-    """The slot is over; ``farewell`` is the last message to the driver, None if it is gone."""
+    """Ends the slot. ``farewell`` is the last message to the driver, None if the driver is gone."""
 
     def __init__(self, farewell: SlotFailed | Stopped | None) -> None:
         super().__init__(farewell)
@@ -115,16 +126,18 @@ class _Ended(Exception):
 
 
 def slot_main(task_number: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
-    """Run a slot until the driver stops it, its links break or a subtask fails. Failures are reported to the driver,
-    not raised.
+    """Run a slot until the driver stops it, its links break or a subtask fails.
+
+    Failures are reported to the driver, not raised.
 
     Args:
         task_number: index of the Spark task, from 0; the driver assigns the slot later.
-        own_process: threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
-        host: where other slots reach this one; by default the address that the driver is reached from.
+        own_process: True if threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
+        host: address at which other slots reach this one; by default the local address of the connection to the driver.
 
     Raises:
-        GenerationFailed: the driver cannot be reached or refuses this slot.
+        GenerationFailed: the driver cannot be reached. If it refuses the connection, the generation has ended, and the
+            function only returns.
     """
     if own_process:
         log_to_stderr(task.log_level, task.options.log_format)
@@ -138,13 +151,13 @@ def _run_slot(task_number: int, task: SlotTask, own_process: bool, host: str | N
     except GenerationFailed as problem:
         if not isinstance(problem.__cause__, ConnectionRefusedError):
             raise
-        # The port is open for as long as the Generation lives, and Spark may start a task after that.
+        # The port is open only while the generation runs, and Spark may start a task after that.
         log.info("the Generation ended before this slot began")
         return
     relay = LogRelay()
     with _tuned_interpreter(), relay.listening() if own_process else nullcontext():
         Slot(task_number, task, own_process, relay).run(sock, host or sock.getsockname()[0])
-    gc.collect()  # what the subtasks held is not kept by a worker that is used again
+    gc.collect()  # a reused worker must not keep the objects of the subtasks
     pa.default_memory_pool().release_unused()
 
 
@@ -165,7 +178,7 @@ class Slot:
 
     def __init__(self, task_number: int, task: SlotTask, own_process: bool, relay: LogRelay) -> None:
         self._task_number = task_number
-        self._index = task_number  # until ``Deploy`` says which slot it is
+        self._index = task_number  # until ``Deploy`` assigns the slot
         self._task = task
         self._tls = None if task.tls is None else task.tls.contexts()
         self._own_process = own_process
@@ -176,7 +189,7 @@ class Slot:
         self._local_state = LocalStateStore()
         self._remembered = local_state_reuse.recall(task.query_id)
         self._is_deployed = False
-        self._store: Store  # from ``Deploy`` on, which says how it is reached, as the next three
+        self._store: Store  # from ``Deploy`` on, which carries the access to the store; likewise the next three
         self._host: SlotHost
         self._uploader: CheckpointUploader
         self._loader: InflightLoader
@@ -188,7 +201,12 @@ class Slot:
         self._patience_s = max(DEPLOY_TIMEOUT_S, task.options.slot_start_timeout_ms / 1000 + CONNECT_TIMEOUT_S)
 
     def run(self, sock: socket.socket, host: str) -> None:
-        """``sock``: connected to the driver. ``host``: where peers reach this slot."""
+        """Run the slot until it ends.
+
+        Args:
+            sock: connection to the driver.
+            host: address at which peers reach this slot.
+        """
         listener = Listener(self._loop, host, self._task.options.slot_ports)
         self._loop.start()
         self._control = self._open_control(sock)
@@ -240,7 +258,7 @@ class Slot:
         )
 
     def _next_event(self, deadline: float) -> _Event | None:
-        """The next event that does not end the slot, or None at the deadline."""
+        """Return the next event that does not end the slot, or None at the deadline."""
         try:
             event = self._events.get(timeout=max(0.001, deadline - time.monotonic()))
         except queue.Empty:
@@ -261,7 +279,10 @@ class Slot:
     # -- building -------------------------------------------------------------------------------------------------
 
     def _become(self, deploy: Deploy) -> None:
-        """Become the deployed slot. Runs on the I/O thread: the driver's next message is for this slot's subtasks."""
+        """Become the deployed slot.
+
+        Runs on the I/O thread, because the driver's next message may be for the subtasks.
+        """
         self._index = deploy.slot
         self._store = store_at(self._task.location, deploy.access)
         self._host = SlotHost(self._task.graph, self._index, self._control)
@@ -282,7 +303,7 @@ class Slot:
         self._is_deployed = True
 
     def _local_tables(self, deploy: Deploy) -> LocalStateRestore:
-        """Return the tables in memory that belong to the restored snapshot; release all others before reading."""
+        """Return the tables in memory that belong to the restored snapshot. Release all others before reading."""
         points: dict[TableId, RestorePoint] = {}
         for one in self._remembered:
             if one.slot == self._index:
@@ -367,7 +388,7 @@ class Slot:
         return self._data_link(sock, handshake, None)
 
     def _data_link(self, sock: socket.socket, handshake: ServerHandshake | ClientHandshake, peer: int | None) -> Link:
-        """``peer`` is known when we connect; whoever connects to us says who it is."""
+        """Open a data link. ``peer`` is None for an accepted connection; the handshake then identifies it."""
 
         def opened(link: Link, identity: Identity) -> None:
             slot = identity.slot if peer is None else peer
@@ -395,7 +416,8 @@ class Slot:
         if isinstance(decoded, Deploy):
             try:
                 self._become(decoded)
-            except PenstockError as problem:  # the location's store: raised here, it would only end the link
+            # the location's store failed: raised here, the error would only end the link
+            except PenstockError as problem:
                 self._crashed(problem)
                 return
         if isinstance(decoded, Deploy | Stop):
@@ -404,7 +426,10 @@ class Slot:
             self._host.from_driver(decoded)
 
     def _answer(self, answer: AcknowledgeCheckpoint | DeclineCheckpoint) -> None:
-        """Answer a checkpoint, on any thread. The metrics go first, so that the epoch is reported with its own."""
+        """Answer a checkpoint, on any thread.
+
+        The metrics are sent first, so that the epoch is reported with its own.
+        """
         self._send_metrics()
         send(self._control, answer)
         self._host.pending_checkpoints.ended(answer.checkpoint)
@@ -436,7 +461,10 @@ class Slot:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _end(self, listener: Listener, farewell: SlotFailed | Stopped | None) -> None:
-        """Nothing is left behind. ``Stopped`` is said when all threads are through; a failure is said at once."""
+        """Release everything.
+
+        ``Stopped`` is sent when all threads have ended; a failure is sent at once.
+        """
         self._send_logged()
         if isinstance(farewell, SlotFailed):
             send(self._control, farewell)
@@ -458,7 +486,7 @@ class Slot:
         self._remember(is_from_outside and not stuck)
 
     def _remember(self, is_worth_it: bool) -> None:
-        """The tables may be what the next slot in this worker restores, if nothing went wrong here."""
+        """Keep the tables for the next slot in this worker if nothing went wrong here."""
         if is_worth_it and self._is_deployed and not any(thread.failed for thread in self._subtask_threads):
             self._remembered.append(local_state_reuse.Remembered(self._task.query_id, self._index, self._local_state))
         else:

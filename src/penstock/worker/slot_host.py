@@ -1,4 +1,4 @@
-"""Routes what the subtasks of a slot ask for: to the subtask next door, to a peer, to the driver, to the disk."""
+"""Routing of the requests of a slot's subtasks: to a subtask of the same slot, a peer, the driver or the disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from penstock.worker.inflight_loader import InflightLoader
 
 
 class Peer:
-    """The data link to another slot. Each edge is sent by one thread only: its producing subtask's."""
+    """Data link to another slot. Each edge is sent by one thread only: that of its producing subtask."""
 
     def __init__(self, me: int, peer: int) -> None:
         self.link: Link | None = None
@@ -51,9 +51,10 @@ class Peer:
 
 
 class SlotHost:
-    """The ``SubtaskHost`` of all subtasks of one slot, and the way in for what peers and the driver send.
+    """``SubtaskHost`` of all subtasks of one slot, and the receiver of messages from peers and the driver.
 
-    ``add`` every subtask's inbox, and open every peer's link, before the first subtask is stepped.
+    Before the first subtask is stepped, every subtask's inbox must be added with ``add``, and every peer's link must be
+    open.
     """
 
     def __init__(self, graph: JobGraph, slot: int, control: Link) -> None:
@@ -115,13 +116,13 @@ class SlotHost:
         assert self.loader is not None
         self.loader.load(subtask, entry)
 
-    # -- the way in: called on the I/O thread and the load thread -------------------------------------------------
+    # -- incoming events: called on the I/O thread and the load thread --------------------------------------------
 
     def loaded(self, subtask: SubtaskId, event: RecoveredLoaded) -> None:
         self._inboxes[subtask].append(event)
 
     def from_peer(self, peer: int, message: Message) -> None:
-        """Raises GenerationFailed if the message is damaged or for an edge that does not exist."""
+        """Handle a message of a peer. Raises GenerationFailed if it is damaged or for an edge that does not exist."""
         received = self.peers[peer].decoder.decode(message)
         if message.stream not in self._consumers:
             raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
@@ -132,7 +133,7 @@ class SlotHost:
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
     def from_driver(self, message: ToSubtask) -> None:
-        """Hand a message to the subtasks that it is for."""
+        """Pass a message to the subtasks for which it is meant."""
         match message:
             case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
                 if self.uploader is not None:
@@ -161,8 +162,11 @@ class SlotHost:
             inbox.append(event)
 
     def _arrived(self, channel: ChannelId, element: Element) -> Arrived:
-        """Barriers are stamped: their time counts from here on. One that overtook makes its checkpoint unaligned here,
-        whatever it was triggered as."""
+        """Return the event of an arrived element.
+
+        Barriers get a time stamp, because they may wait for a step. A barrier that overtook makes its checkpoint
+        unaligned in this slot, no matter how it was triggered.
+        """
         if not isinstance(element, Barrier):
             return Arrived(channel, element)
         now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Task with which the slots of one Generation are started."""
+"""Task that starts the slots of one generation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.network.tls import Credentials
 
 @dataclass(frozen=True)
 class SlotTask:
-    """Everything that a slot must know to register. The launcher serialises it with cloudpickle; it is never stored.
+    """All data that a slot needs to register. The launcher pickles it with cloudpickle; it is never stored.
 
     Attributes:
         control_host, control_port: address of the driver's control socket.
         location: the shared checkpoint location.
         tls: credentials of the links, if they are encrypted.
         log_level: level of the lines that slots write to the stderr of their process; by default the driver's.
-        first_epoch: the lowest epoch of this Generation.
+        first_epoch: the lowest epoch of this generation.
         fences: see ``GenerationReady``.
     """
 

@@ -1,10 +1,10 @@
-"""A source subtask's input: the reader, its splits, and asking for more.
+"""Source task: the input of a source subtask. It holds the reader and its splits, and requests more.
 
 A split is requested when none is left. A reader is idle when nothing is left to read and all rows have left the chain,
-including those that user functions held. It reports when it becomes idle or busy. The watermark of an idle reader is
+including rows that user functions held. It reports when it becomes idle or busy. The watermark of an idle reader is
 final: the assigner may conclude from the statuses alone that all sources are idle, with no split in flight to a reader
-that seems idle. A reader whose only splits are endless ones without rows now is idle as well. If these splits are
-frozen, it has then read them to their end.
+that seems idle. A reader is also idle if all its splits are endless ones without rows now. If these splits are frozen,
+it has then read them to their end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,21 @@ from penstock.model.splits import Split
 from penstock.worker.host import SubtaskHost
 
 HELD_MS = 1_000.0
-"""Time without input after which calls of functions that hold rows are ended. It limits both the number of calls and
-the delay of results."""
+"""Time in milliseconds without input after which calls of functions that hold rows are ended.
+
+It limits both the number of calls and the delay of results.
+"""
 
 
 class SourceTask:
-    """Owned by the subtask's thread. ``reader`` is open; ``splits`` are the restored ones."""
+    """Source loop of one subtask. Owned by the subtask's thread.
+
+    Args:
+        reader: the open reader.
+        splits: the restored splits.
+        subtask: id of the subtask.
+        host: sends messages to the assigner.
+    """
 
     def __init__(self, reader: SourceReader, splits: Sequence[Split], subtask: SubtaskId, host: SubtaskHost) -> None:
         self._reader = reader
@@ -54,23 +63,23 @@ class SourceTask:
         self.one_by_one = len(self._restored) > 1 and not (
             reader.reads_splits_concurrently or reader.interleaves_splits
         )
-        """Several splits were restored, from as many readers, and are read one after the other."""
+        """True if several splits, restored from as many readers, are read one after the other."""
 
     @property
     def caught_up(self) -> bool:
-        """True if the restored splits are read, or never will be."""
+        """True if all restored splits are read or will never be read."""
         if self._restored:
             self._restored &= {split.split_id for split in self._unfinished}
         return not self._restored
 
     @property
     def wake_at_ms(self) -> float | None:
-        """Time of the next useful ``poll``; None: at once, or not before splits are assigned or the pause ends."""
+        """Time of the next useful ``poll``. None: at once, or not before splits are assigned or the pause ends."""
         return None if self._paused else self._poll_at_ms
 
     @property
     def finished(self) -> bool:
-        """Everything assigned so far was read; of endless splits what there will be in this run."""
+        """True if everything assigned so far was read; of endless splits, everything that they deliver in this run."""
         return not self._unfinished or (self._frozen and self._reader.caught_up())
 
     @property
@@ -82,7 +91,7 @@ class SourceTask:
         return f"split {first.split_id} at {first.position}"
 
     def assigned(self, splits: Sequence[Split]) -> None:
-        """The answer to the request."""
+        """Handle the answer to the request."""
         if not self._requested:
             raise ProtocolViolation(f"source {self._subtask}", "no split requested", f"{len(splits)} splits")
         self._received += len(splits)
@@ -93,30 +102,33 @@ class SourceTask:
         self._poll_at_ms = None
 
     def poll_again(self, number: int) -> None:
-        """Ask the external system for its input; ``report`` answers when all rows that exist now are processed."""
+        """Ask the external system for its current input.
+
+        ``report`` answers when all rows that exist now are processed.
+        """
         self._poll_number = number
         self._reader.refresh()
         self._poll_at_ms = None
 
     def freeze(self) -> None:
-        """End endless splits with the input that exists now. The open request is void; ``report`` repeats it."""
+        """End endless splits with the input that exists now. The open request becomes void; ``report`` repeats it."""
         self._frozen = True
         self._requested = self._reported_idle = False
         self._reader.freeze()
         self._poll_at_ms = None
 
     def pause(self, paused: bool) -> None:
-        """Read nothing, or go on. Splits that are assigned meanwhile wait."""
+        """Stop or resume reading. Splits that are assigned meanwhile wait."""
         self._paused = paused
 
     def drain(self) -> None:
-        """Drop what is left of endless splits, because event time has ended: it is never read and not kept."""
+        """Drop the rest of endless splits, because event time has ended. It is neither read nor kept."""
         self._drained = True
         self._unfinished = ()
         self._poll_at_ms = None
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog of the endless splits, or None if the reader cannot tell."""
+        """Return the backlog of the endless splits, or None if the reader does not report one."""
         rows = self._reader.lags()
         return Backlog(rows=sum(rows), least=min(rows), most=max(rows), splits=len(rows)) if rows else None
 
@@ -136,8 +148,8 @@ class SourceTask:
     def may_rise(self, watermark_us: int) -> None:
         """Let event time rise to this watermark after the frontier, which is recorded now.
 
-        If a frontier is recorded already, the next one is recorded after it has been passed: a recorded frontier never
-        moves.
+        If a frontier is already recorded, the next one is recorded after that has been passed: a recorded frontier
+        never moves.
         """
         if self._rise_us is not None:
             self._next_rise_us = max(watermark_us, self._next_rise_us or watermark_us)
@@ -153,7 +165,7 @@ class SourceTask:
         return self._rise_us is not None
 
     def risen(self) -> int | None:
-        """Return the watermark to which event time may rise now, once; None if there is none.
+        """Return the watermark to which event time may rise now, once. Return None if there is none.
 
         Call it when all polled rows have been processed.
         """
@@ -182,8 +194,8 @@ class SourceTask:
     def releases(self, now_ms: float) -> bool:
         """Return True if functions must yield the rows that they hold.
 
-        They must when a requested poll has been read, when nothing is left to read and no more comes, or when nothing
-        has come for ``HELD_MS``. Call it while they hold rows and all polled rows have been processed.
+        They must do so when a requested poll has been read, when nothing is left to read and no more comes, or when
+        nothing has come for ``HELD_MS``. Call it while they hold rows and all polled rows have been processed.
         """
         if not self._nothing_to_read:
             self._held_since_ms = None
@@ -201,12 +213,12 @@ class SourceTask:
         """Report a change of the reader's status, and request a split if there is nothing to read.
 
         Call it when all polled rows have been processed. A reader that reads several splits at a time always has an
-        open request. An idle reader of an endless split that finds rows again reports that; its request stays open.
+        open request. When an idle reader of an endless split finds rows again, it reports that; its request stays open.
 
         Args:
             seen_us: the largest watermark that the reader has seen.
             sent_us: the watermark that it has sent.
-            holds_rows: functions hold rows. Then the reader is not idle, but may still request a split.
+            holds_rows: True if functions hold rows. Then the reader is not idle, but may still request a split.
         """
         if not holds_rows:
             self._held_since_ms = None
@@ -233,12 +245,12 @@ class SourceTask:
         return () if self._drained else splits
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """Tell the reader that the checkpoint is complete. Older ones are superseded."""
+        """Notify the reader that the checkpoint is complete. Older ones are superseded."""
         splits = self._captures.get(checkpoint)
         self._captures = {later: kept for later, kept in self._captures.items() if later > checkpoint}
         if splits is not None:
             self._reader.committed(splits)
 
     def aborted(self, checkpoint: CheckpointId) -> None:
-        """Forget the checkpoint."""
+        """Drop the state kept for the checkpoint."""
         self._captures.pop(checkpoint, None)

@@ -1,8 +1,8 @@
 """One subtask: a chain of operators between an input gate (or a source) and its outputs (or a sink).
 
-It does no I/O and never blocks. ``step`` runs on one owner thread: control first, then watermark work, then input, and
-the last two only while the outputs have room. Its ``SubtaskHost`` carries out what it needs from outside; everything
-that it learns comes through its inbox. The slot process and the simulator drive this same class.
+It does no I/O and never blocks. ``step`` runs on one owner thread: first control events, then watermarks, then input.
+The last two run only while the outputs have room. Its ``SubtaskHost`` provides everything it needs from outside. All
+information from outside comes through its inbox. The slot process and the simulator run this same class.
 """
 
 from __future__ import annotations
@@ -72,23 +72,25 @@ class Subtask:
     """One parallel instance of a vertex. The constructor opens and restores operators, reader and sink writer.
 
     Args:
-        vertex: what to run.
+        vertex: the vertex to run.
         graph: the whole job.
-        subtask: which instance; ``subtask.vertex == vertex.id``.
-        generation: goes into buffer identities.
+        subtask: id of the instance; ``subtask.vertex == vertex.id``.
+        generation: part of buffer identities.
         options: window, budget and flush interval.
-        host: takes effects; may be called from the constructor on.
-        restore: what to start from, None at the first start.
+        host: executes the subtask's requests; the constructor may already call it.
+        restore: state to start from; None at the first start.
         sink_context: for the sink writer; needed if the vertex has a sink.
-        clock: seconds on a monotonic clock, to measure durations with; virtual in the simulator.
+        clock: seconds on a monotonic clock, to measure durations; virtual in the simulator.
 
     Attributes:
-        inbox: where the host puts events, from any thread.
+        inbox: queue into which the host puts events, from any thread.
         report: newest metrics. Any thread may read it; the owner thread replaces it as a whole.
-        finished: all input has ended; only barriers still pass.
-        stopped: set by any thread: what a step still does does not matter. A long one raises ``Abandoned``.
-        captured: the newest checkpoint of which all barriers have come and gone and the capture is handed over.
-        gate, outputs: the owner thread's; others may look at them only while no step runs.
+        finished: True if all input has ended. Only barriers are forwarded from then on.
+        stopped: any thread may set it if the result of a running step is no longer needed. A long step then raises
+            ``Abandoned``.
+        captured: newest checkpoint of which all barriers have arrived and left and whose capture was passed to the
+            host.
+        gate, outputs: belong to the owner thread; other threads may read them only while no step runs.
 
     Raises:
         FunctionError: user code failed while it was opened.
@@ -139,15 +141,15 @@ class Subtask:
         self.report = self._measure()
 
     def step(self, now_ms: float, take_input: bool = True, within_ms: float = math.inf) -> StepResult:
-        """Handle everything in the inbox, then work for about 20 ms. Never blocks.
+        """Handle all events in the inbox, then process input for about 20 ms. Never blocks.
 
         Args:
-            now_ms: wall-clock time in milliseconds; timers and ``StepResult.wake_at_ms`` are in it.
-            take_input: False for control only: barriers, credit, what may leave.
-            within_ms: the work is to be over by then, as far as rows are quick enough.
+            now_ms: wall-clock time in milliseconds, also the base of timers and ``StepResult.wake_at_ms``.
+            take_input: False to handle only control: barriers, credit and output that may leave.
+            within_ms: time limit of the work in milliseconds. It is exceeded if single rows take longer.
 
         Raises:
-            FunctionError: user code raised; ``position`` says on which input.
+            FunctionError: user code raised an exception; ``position`` is the position of the input.
             Abandoned: see ``stopped``.
             ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
         """
@@ -165,11 +167,11 @@ class Subtask:
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
 
     def close(self) -> None:
-        """Close operators, reader and writer, each once, also if one of them fails; the last failure is raised."""
+        """Close operators, reader and writer, each once, even if one of them fails. The last failure is raised."""
         self._closing.close()
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if a machine of this subtask is inconsistent."""
+        """Raise AssertionError if a state machine of this subtask is inconsistent."""
         self.gate.check_invariants()
         self.gate.recovered.check_invariants()
         self.outputs.check_invariants()
@@ -310,7 +312,7 @@ class Subtask:
             self._chain.finish_epoch(is_aligned, strict)
 
     def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
-        """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
+        """Send everything that belongs before the barrier, capture the state, then queue the barrier."""
         began = self._clock()
         self._finish_epoch(barrier.alignment, barrier.remaining_ms is None)
         operators = self._chain.snapshot()
@@ -359,7 +361,7 @@ class Subtask:
         )
 
     def _drop(self, checkpoint: CheckpointId) -> None:
-        """It is dead: what was taken for it is of no use."""
+        """Drop the captured state of a checkpoint that was aborted or declined."""
         end = self._epoch_ends.pop(checkpoint, None)
         if end is not None:
             self._host.dropped(list(end.operators.values()))
@@ -367,7 +369,7 @@ class Subtask:
     # -- work ---------------------------------------------------------------------------------------------------------
 
     def _work(self) -> bool:
-        """Watermarks and input, until the time is up, there is no room, or control has come."""
+        """Process watermarks and input until the time is up, there is no room, or an event has arrived."""
         deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends_s)
         worked = False
         while self.outputs.has_room:
@@ -425,7 +427,7 @@ class Subtask:
         self._rows_in += batch.num_rows
 
     def _end_of_input(self) -> None:
-        """Send what operators still keep, then the end. Barriers still pass."""
+        """Send everything that operators still keep, then the end. Barriers are still forwarded."""
         self._finish_epoch(Alignment.ALIGNED)
         self._chain.stop_clock()
         self.outputs.end()
@@ -445,7 +447,7 @@ class Subtask:
     def _put(self, port: str, batch: pa.RecordBatch) -> None:
         self._ports.put(port, batch, self._now_ms)
 
-    # -- to the world -------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def _release(self) -> bool:
         """Send everything that may be sent now. Return True if that made more work due."""
@@ -481,8 +483,11 @@ class Subtask:
             self._run(self._checkpoints.ready())
 
     def _wake_at_ms(self) -> float | None:
-        """Return when the next step has work. Rows in another process and credit wake the subtask themselves. So work
-        that waits for them has no time here: a time in the past would call the step again and again."""
+        """Return when the next step has work.
+
+        Rows in another process and credit wake the subtask themselves, so work that waits for them has no time here. A
+        time in the past would cause endless steps.
+        """
         source_task = self._source_task
         deadline_ms = self._checkpoints.deadline_ms() if self._checkpoints.active else None
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
@@ -502,7 +507,7 @@ class Subtask:
         return self._clock() * 1000
 
     def _since_ms(self, received_s: float | None) -> float:
-        """Return when an event came in, on this subtask's clock: it may have waited for a step."""
+        """Return when an event was received, on this subtask's clock. The event may have waited for a step since."""
         return self._clock_ms() if received_s is None else received_s * 1000
 
     # -- metrics ------------------------------------------------------------------------------------------------------

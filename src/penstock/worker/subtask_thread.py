@@ -1,4 +1,4 @@
-"""The one thread that owns a subtask: it builds it, steps it, and closes it."""
+"""The thread that owns a subtask: it builds, steps and closes it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.worker.subtask import Subtask
 
 
 class SubtaskThread:
-    """Builds at ``start``, waits for ``go``, then steps until ``stop``.
+    """Builds the subtask at ``start``, waits for ``go``, then calls ``step`` until ``stop``.
 
     Args:
-        build: makes the subtask, on this thread (operators may be bound to it).
+        build: makes the subtask, on this thread (operators may be bound to the thread).
         on_built: called on this thread when the subtask waits for ``go``.
-        on_failure: called on this thread with whatever ended it early; nothing follows.
-        pending_checkpoints: the slot's checkpoints.
+        on_failure: called on this thread with the exception that ended it early; no other callback follows.
+        pending_checkpoints: the slot's pending checkpoints.
 
     Attributes:
-        failed: something went wrong, before or while it was stopped.
+        failed: True if an exception was raised, also while the thread was being stopped.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class SubtaskThread:
         self.thread.start()
 
     def go(self) -> None:
-        """All links are open: begin to step."""
+        """Begin to step. All links must be open."""
         self._go.set()
 
     def stop(self) -> None:
-        """Ask for the end. The step that runs is finished first, unless it has taken long already."""
+        """Ask the thread to end. A running step is finished first, unless it has already taken long."""
         self._stopping = True
         subtask = self._subtask  # its own thread may set it to None
         if subtask is not None:
@@ -75,7 +75,8 @@ class SubtaskThread:
                 self._go.wait()
                 self._loop(subtask)
             except BaseException as problem:
-                # Before the tables are closed: whoever writes their captures fails then, and is not to be first.
+                # Report before the tables are closed: a thread that still writes their captures then fails, and must
+                # not be the first to report.
                 self._failed(problem)
                 raise
             finally:
@@ -85,20 +86,20 @@ class SubtaskThread:
             self._failed(problem)
 
     def _failed(self, problem: BaseException) -> None:
-        """The first failure is reported, and the end is none."""
+        """Record a failure. Only the first one is reported, and none after ``stop``."""
         self.failed = True
         if not (self._stopping or self._reported):
             self._reported = True
             self._on_failure(self.id, problem)
 
     def _wake_up(self) -> None:
-        # Setting takes a lock and a notification; while the flag is up, the owner has a step ahead of it anyway.
+        # Setting takes a lock and a notification. While the flag is set, the owner will make another step anyway.
         if not self._wake.is_set():
             self._wake.set()
 
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
-            self._wake.clear()  # before the step: what is appended from here on sets it again
+            self._wake.clear()  # cleared before the step: a later append sets it again
             must_yield = self._barrier_yield.must_yield(subtask.captured)
             began = time.monotonic()
             result = subtask.step(time.time() * 1000, not must_yield, self._barrier_yield.within_ms())

@@ -1,4 +1,4 @@
-"""Channels and state of one subtask: which there are, and their sizes, as computed from the job graph."""
+"""Construction of the channels and state of one subtask from the job graph and the options."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from penstock.state.table import NoState, StateBackend
 from penstock.worker.payloads import ARROW
 
 TARGET_WINDOW = 128 << 10
-"""The most a window has with ``inflight_target_ms``: a slow consumer's channel may be sent so much before anything is
-known of its speed, and again when it ran empty; a fast one lives on floating credit. But buffers are cut to the window:
-an exchange of rows of 16 bytes costs 5 % more processor time than with 1 MiB, and at half of this 25 %."""
+"""Maximum window in bytes with ``inflight_target_ms``.
+
+So many bytes may be sent to a slow consumer before its speed is known, and again after its queue was empty. A fast
+consumer gets most of its data by floating credit. However, buffers are cut to the window: an exchange of rows of 16
+bytes costs 5 % more processor time than with 1 MiB, and 25 % more at half of this window.
+"""
 
 OUTPUT_SHARE = 4
-"""Largest share of a gate's budget in a subtask's output queues, plus the rows of one step."""
+"""Divisor: a subtask's output queues may hold this part of a gate's budget, plus the rows of one step."""
 
 
 LEAST_GATE_MEMORY = 32 << 10
-"""Smallest gate with ``checkpoint.maxInflightBytes``: with less, an exchange would move rows one by one."""
+"""Smallest budget of a gate in bytes with ``checkpoint.maxInflightBytes``. With less, rows would move one by one."""
 
 
 def gate_memory(graph: JobGraph, options: Options) -> int:
@@ -45,7 +48,7 @@ def gate_memory(graph: JobGraph, options: Options) -> int:
 
 
 def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
-    """Return the exclusive window of every channel into a vertex; producer and consumer compute the same."""
+    """Return the exclusive window of every channel into a vertex in bytes. Producer and consumer compute the same."""
     channels = sum(len(edge.producers(0, graph.parallelism)) for edge in graph.inputs(vertex))
     most = options.exclusive_window
     if options.inflight_target_ms is not None:
@@ -54,12 +57,12 @@ def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
 
 
 def output_limit(graph: JobGraph, options: Options) -> int:
-    """Return the queued output bytes beyond which a subtask takes no more input."""
+    """Return the number of queued output bytes from which a subtask takes no more input."""
     return max(1, gate_memory(graph, options) // OUTPUT_SHARE)
 
 
 def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId, options: Options) -> Outputs:
-    """Return the output channels of a subtask: by edge, then consumer."""
+    """Return the output channels of a subtask, ordered by edge, then consumer."""
     channels = [
         OutputChannel(
             ChannelId(edge.id, subtask.index, consumer),
@@ -99,7 +102,7 @@ def build_gate(
 def build_checkpoints(
     subtask: SubtaskId, gate: InputGate, outputs: Outputs, options: Options, allow: Allowance
 ) -> SubtaskCheckpoints:
-    """Return the checkpoint machine of a subtask. ``allow`` is called with ``checkpoint.maxInflightBytes`` only."""
+    """Return the checkpoint state machine of a subtask. ``allow`` is used only with ``checkpoint.maxInflightBytes``."""
     return SubtaskCheckpoints(
         f"checkpoints {subtask}",
         gate,

@@ -1,4 +1,4 @@
-"""Events and commands of the checkpoint coordinator: frozen values, nothing else."""
+"""Events and commands of the checkpoint coordinator. All are immutable values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ from penstock.model.messages import (
 )
 
 MAX_AWAITING_COMMIT = 8
-"""Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
+"""Maximum number of epochs that await their commit. At this number triggering pauses.
+
+Otherwise snapshots would accumulate while a sink fails.
+"""
 MAX_IN_FLIGHT = 8
-"""Checkpoints in flight, those that users asked for included."""
+"""Maximum number of checkpoints in flight, including those requested by users."""
 DEFAULT_RETRIES = RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000)
-"""About 40 s of pauses in all."""
+"""Retries of a commit with about 40 s of pauses in total."""
 AFTER_RESTORE_MS = 500
-"""Until the first checkpoint behind a restore is complete, another failure takes all that was done since: it does not
-wait for the interval. Earlier there would be little to save."""
+"""Time in milliseconds from the start of a restored generation to its first checkpoint.
+
+It is shorter than the interval, because a failure before that checkpoint completes loses all work since the restore. An
+even earlier checkpoint would save little.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,14 +40,15 @@ class CheckpointPolicy:
     """Policy of the checkpoint coordinator. Times in milliseconds.
 
     Attributes:
-        alignment_timeout_ms: the budget of AUTO checkpoints.
-        commit_retries: number and pauses of the repetitions of a failed commit.
-        commit_timeout_ms: time limit for the repetitions, instead of their number; None: the number applies.
-        after_restore_ms: from when a restored Generation runs to its first checkpoint, if the interval is longer.
-        min_pause_ms: from the end of a periodic checkpoint to the next; if set, they do not overlap.
-        max_concurrent: periodic checkpoints in flight.
-        tolerable_failures: periodic checkpoints that may fail in a row before the Generation is failed; None: any
-            number.
+        alignment_timeout_ms: time budget of AUTO checkpoints.
+        commit_retries: number and pauses of the retries of a failed commit.
+        commit_timeout_ms: time limit for the retries, instead of their number; None: the number applies.
+        after_restore_ms: time from the start of a restored generation to its first checkpoint, if the interval is
+            longer.
+        min_pause_ms: time from the end of a periodic checkpoint to the next; if set, they do not overlap.
+        max_concurrent: maximum number of periodic checkpoints in flight.
+        tolerable_failures: number of periodic checkpoints that may fail in a row before the generation is failed; None:
+            any number.
     """
 
     interval_ms: int
@@ -62,7 +69,7 @@ class CheckpointPolicy:
 
 @dataclass(frozen=True)
 class Tick:
-    """Time has passed."""
+    """Reports that time has passed."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +79,14 @@ class PolicyChanged:
 
 @dataclass(frozen=True)
 class GenerationOpened:
-    """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start.
-    ``parallelism``: how many slots it has; None: as before. ``next_batch``: no batch id below it may be used.
-    ``planned``: id of the batch that must be processed alone before all others; None: there is none."""
+    """Reports that the log has the entry ``generation-opened``.
+
+    Attributes:
+        restored: the checkpoint that is restored, 0 for a first start.
+        parallelism: number of slots; None: as before.
+        next_batch: no batch id below it may be used.
+        planned: id of the batch that must be processed alone before all others; None: there is none.
+    """
 
     generation: GenerationId
     restored: CheckpointId
@@ -89,14 +101,17 @@ class GenerationOpened:
 
 @dataclass(frozen=True)
 class AllSlotsRunning:
-    """Every slot of the Generation runs: checkpoints may be triggered."""
+    """Reports that every slot of the generation runs. Checkpoints may be triggered."""
 
     generation: GenerationId
 
 
 @dataclass(frozen=True)
 class GenerationEnded:
-    """A slot or link was lost, or the query stops: nothing of this Generation can be acknowledged any more."""
+    """Reports that a slot or link was lost, or that the query stops.
+
+    No checkpoint of this generation can be acknowledged any more.
+    """
 
     generation: GenerationId
     reason: str
@@ -107,16 +122,16 @@ class SnapshotRequest:
     """Request for a snapshot.
 
     Attributes:
-        alignment: of its checkpoint.
-        label: name that the user gives it; empty for none.
+        alignment: alignment mode of its checkpoint.
+        label: name given by the user; empty for none.
         note: text of the user about it.
-        timeout_ms: counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
-            keeps all others waiting, always has a time-out.
-        kept: it is never collected; False for a snapshot that the driver itself wants now.
-        last: nothing is triggered after it, unless it fails: the query ends with it.
-        drain: nothing may be in flight in it. It is strictly aligned and the ``last``, and sources read nothing while
-            it is requested. It may give way any number of times, and the next Generation triggers it again if its own
-            ends.
+        timeout_ms: time-out, counted from the request. None: the policy's time-out, counted from the trigger. So a
+            strictly aligned snapshot, which makes all others wait, always has a time-out.
+        kept: True if it is never removed automatically; False for a snapshot that the driver itself needs now.
+        last: the query ends with it: nothing is triggered after it, unless it fails.
+        drain: it must have no in-flight data. It is strictly aligned and the ``last``, and sources read nothing while
+            it is requested. It may be canceled for others any number of times, and if its generation ends, the next one
+            triggers it again.
     """
 
     alignment: Alignment
@@ -130,11 +145,11 @@ class SnapshotRequest:
 
 @dataclass(frozen=True)
 class SnapshotRequested(SnapshotRequest):
-    """A snapshot is requested. Exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket.
+    """Reports that a snapshot is requested. Exactly one SnapshotSucceeded or SnapshotFailed answers the ticket.
 
     Attributes:
-        ticket: positive for the driver's owner, others are the driver's own.
-        planned: it is the checkpoint of the planned batch; all others wait for it.
+        ticket: positive for requests of the driver's owner; others are the driver's own.
+        planned: True for the checkpoint of the planned batch; all others wait for it.
     """
 
     ticket: int = field(kw_only=True)
@@ -143,7 +158,7 @@ class SnapshotRequested(SnapshotRequest):
 
 @dataclass(frozen=True)
 class MetadataWritten:
-    """``created_ms``: the wall-clock time that was written."""
+    """Reports that the metadata was written. ``created_ms``: the wall-clock time that was written."""
 
     checkpoint: CheckpointId
     created_ms: int = 0
@@ -151,7 +166,10 @@ class MetadataWritten:
 
 @dataclass(frozen=True)
 class MetadataFailed:
-    """``damaged``: files of older checkpoints that this one refers to are missing or changed."""
+    """Reports that the metadata could not be written.
+
+    ``damaged``: files of older checkpoints that this one references are missing or changed.
+    """
 
     checkpoint: CheckpointId
     reason: str
@@ -166,7 +184,7 @@ class SnapshotLogged:
 
 @dataclass(frozen=True)
 class LogFailed:
-    """The entry is not in the log (losing the log to another driver is ``Fenced``, an exception, instead)."""
+    """Reports that the entry is not in the log. Losing the log to another driver raises ``Fenced`` instead."""
 
     checkpoint: CheckpointId
     reason: str
@@ -179,7 +197,7 @@ class IdsReserved:
 
 @dataclass(frozen=True)
 class ReserveFailed:
-    """No more ids could be reserved in the log."""
+    """Reports that no more ids could be reserved in the log."""
 
     reason: str
 
@@ -192,7 +210,7 @@ class EpochCommitted:
 
 @dataclass(frozen=True)
 class CommitFailed:
-    """Failed commit. ``unknown``: it may be visible all the same, so this driver never sends it again."""
+    """Failed commit. ``unknown``: it may be visible nevertheless, so this driver never sends it again."""
 
     epoch: int
     operator_id: str
@@ -221,7 +239,7 @@ CheckpointEvent = (
 
 
 def describe(event: CheckpointEvent) -> str:
-    """Return the event in a few words: a manifest has thousands of them."""
+    """Return a short text for the event, because a manifest would be very long."""
     if isinstance(event, AcknowledgeCheckpoint):
         return f"AcknowledgeCheckpoint(checkpoint={event.checkpoint}, slot={event.manifest.slot})"
     return repr(event)[:200]
@@ -232,7 +250,12 @@ def describe(event: CheckpointEvent) -> str:
 
 @dataclass(frozen=True)
 class WriteMetadata:
-    """All slots acknowledged. ``slots`` by index; ``batches``, ``next_batch``: as in ``SnapshotMetadata``."""
+    """Write the metadata of a checkpoint that all slots have acknowledged.
+
+    Attributes:
+        slots: manifests by slot index.
+        batches, next_batch: as in ``SnapshotMetadata``.
+    """
 
     checkpoint: CheckpointId
     generation: GenerationId
@@ -266,7 +289,7 @@ class ReserveIds:
 
 @dataclass(frozen=True)
 class CommitEpoch:
-    """The permit to make one epoch of one sink visible; no other is out meanwhile. ``batch``: the epoch's batch id."""
+    """Make one epoch of one sink visible. No other commit runs meanwhile. ``batch``: the epoch's batch id."""
 
     epoch: int
     operator_id: str
@@ -276,10 +299,10 @@ class CommitEpoch:
 
 @dataclass(frozen=True)
 class CheckpointAborted:
-    """The checkpoint is given up; the query continues. ``AbortCheckpoint`` to the slots precedes it if they run.
+    """The checkpoint was given up; the query continues. ``AbortCheckpoint`` to the slots precedes it if they run.
 
     Attributes:
-        failed: False if nothing went wrong with it (a newer one made it superfluous, or its Generation ended), or if it
+        failed: False if nothing went wrong with it (a newer one made it superfluous, or its generation ended), or if it
             was requested by a user, who gets ``SnapshotFailed``.
         missing: the slots that have not acknowledged it, if that is the reason.
     """
@@ -292,15 +315,19 @@ class CheckpointAborted:
 
 @dataclass(frozen=True)
 class CheckpointCompleted:
-    """The snapshot exists from here on."""
+    """The snapshot exists from now on."""
 
     checkpoint: CheckpointId
 
 
 @dataclass(frozen=True)
 class CollectGarbage:
-    """Apply retention and collect orphans. ``pinned``: what checkpoints ``in_flight`` may refer to, and what may become
-    the base of one before the next collection."""
+    """Apply retention and collect orphans.
+
+    Attributes:
+        pinned: checkpoints that those ``in_flight`` may refer to, or that may be the base of one before the next
+            collection.
+    """
 
     pinned: tuple[CheckpointId, ...]
     in_flight: tuple[CheckpointId, ...]
@@ -314,7 +341,10 @@ class SnapshotSucceeded:
 
 @dataclass(frozen=True)
 class SnapshotFailed:
-    """``checkpoint`` is 0 if none was triggered. ``missing``: see ``CheckpointAborted``."""
+    """Answer to a request that failed.
+
+    ``checkpoint`` is 0 if none was triggered. ``missing``: see ``CheckpointAborted``.
+    """
 
     ticket: int
     checkpoint: CheckpointId
@@ -324,14 +354,14 @@ class SnapshotFailed:
 
 @dataclass(frozen=True)
 class FailQuery:
-    """A sink cannot be committed: the query gives up."""
+    """Fail the query, because a sink cannot be committed."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class FailGeneration:
-    """Too many checkpoints failed in a row: end the Generation as if a slot was lost (``GenerationEnded`` follows)."""
+    """Fail the generation after too many failed checkpoints, as if a slot was lost. ``GenerationEnded`` follows."""
 
     generation: GenerationId
     reason: str
@@ -339,7 +369,7 @@ class FailGeneration:
 
 @dataclass(frozen=True)
 class Ignored:
-    """The event changed nothing, and why."""
+    """The event changed nothing, for the given reason."""
 
     event: CheckpointEvent
     reason: str

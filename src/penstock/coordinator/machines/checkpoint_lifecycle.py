@@ -1,6 +1,6 @@
 """Lifecycle of one checkpoint on the driver: its phases, and the table of transitions between them.
 
-A checkpoint is RUNNING from its trigger until every slot has acknowledged it. Until its entry is being logged it may
+A checkpoint is RUNNING from its trigger until every slot has acknowledged it. Before its entry is being logged, it may
 be given up at no cost; from then on the log alone decides. Complete and aborted checkpoints are forgotten.
 """
 
@@ -34,7 +34,7 @@ ENDED = "its Generation ended"
 GAVE_WAY = "others had waited for an interval"
 
 FAILURES = (DECLINED, TIMED_OUT, NOT_WRITTEN, NOT_LOGGED)
-"""Ends that ``checkpoint.tolerableFailures`` counts. The others do not say that checkpoints cannot be taken."""
+"""Causes that ``checkpoint.tolerableFailures`` counts. The others do not mean that checkpoints cannot be taken."""
 
 TRANSITIONS = (
     Transition(Phase.NONE, "triggered", Phase.RUNNING),
@@ -59,8 +59,8 @@ LIFECYCLE = Lifecycle("the checkpoint at the coordinator", Phase.NONE, TRANSITIO
 class Waiting:
     """A request whose checkpoint is not triggered yet.
 
-    ``deadline_ms`` is None without a time-out of its own. ``cancellations``: how often its checkpoint was cancelled
-    for others.
+    ``deadline_ms`` is None if the request has no time-out of its own. ``cancellations`` is the number of times that its
+    checkpoint was canceled for others.
     """
 
     request: SnapshotRequested
@@ -74,12 +74,12 @@ class Pending:
     """One checkpoint in flight.
 
     Attributes:
-        request: the user's (or the driver's own); None for a periodic one.
-        base: what its trigger named; 0 for none.
-        origin: the newest complete one at the trigger, which may be the restored one: what subtasks have not yet read
-            of their recovered channels is referred to in it.
-        started_ms: when it was triggered or, if it was requested, when that was.
-        cancellations: how often the request has been triggered and cancelled before.
+        request: request of the user or of the driver itself; None for a periodic checkpoint.
+        base: base checkpoint named in its trigger; 0 for none.
+        origin: the newest complete checkpoint at the trigger, which may be the restored one. Unread rows of recovered
+            channels are references to it.
+        started_ms: time of the request, or of the trigger if it was not requested.
+        cancellations: number of times that the request was triggered and canceled before.
     """
 
     checkpoint: CheckpointId
@@ -101,12 +101,12 @@ class Pending:
 
     @property
     def strict(self) -> bool:
-        """Strictly aligned: nothing else may be triggered while it is in flight."""
+        """True if it is strictly aligned: nothing else may be triggered while it is in flight."""
         return self.alignment is Alignment.ALIGNED
 
     @property
     def gives_way(self) -> bool:
-        """It keeps others waiting, and may be cancelled for them."""
+        """True if it makes others wait and may be canceled for them."""
         planned = self.request is not None and self.request.planned
         return self.strict and self.phase is Phase.RUNNING and not planned
 
@@ -133,17 +133,17 @@ class Pending:
         return [slot for slot in range(parallelism) if slot not in self.acks]
 
     def timeout_text(self, parallelism: int) -> str:
-        """Return the reason of its failure after ``deadline_ms``."""
+        """Return the reason for its failure after ``deadline_ms``."""
         waited_ms = round(self.deadline_ms - self.started_ms)
         return f"not acknowledged by slots {self.missing(parallelism)} within {waited_ms} ms{self.way_out}"
 
     def again(self) -> Waiting:
-        """Request to trigger once more if this checkpoint is aborted."""
+        """Return the request to trigger it again after this checkpoint is aborted."""
         request = self.request
         assert request is not None, "nobody asked for a periodic one"
         deadline_ms = None if request.timeout_ms is None else self.started_ms + request.timeout_ms
         return Waiting(request, self.started_ms, deadline_ms, self.cancellations + 1)
 
     def step(self, event: str) -> None:
-        """Raises ProtocolViolation if the event is not allowed in this phase; nothing is changed then."""
+        """Change the phase. Raises ProtocolViolation, without a change, if the event is not allowed in this phase."""
         self.phase = LIFECYCLE.after(self.phase, event, str(self.checkpoint))

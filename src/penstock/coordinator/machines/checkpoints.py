@@ -1,14 +1,14 @@
-"""Checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
+"""Checkpoint coordinator: triggers checkpoints, decides when they are complete, and orders the commits that follow.
 
-One checkpoint's life is the table in ``checkpoint_lifecycle``. Several are in flight at once: periodic ones up to
+``checkpoint_lifecycle`` has the life of one checkpoint as a table. Several are in flight at once: periodic ones up to
 ``max_concurrent``, requested ones in addition, ``MAX_IN_FLIGHT`` in all. Requested ones are triggered first. Nothing is
-triggered while a strictly aligned one is in flight. That one is cancelled after others have waited for an interval.
-They complete in any order. One that completes makes older periodic ones superfluous; a requested one that completes
-late only exists. After a ``last`` one nothing is triggered, unless it fails.
+triggered while a strictly aligned one is in flight. That one is canceled after others have waited for an interval. They
+complete in any order. A complete one makes older periodic ones superfluous; a requested one that completes late has no
+further effect. After a ``last`` one nothing is triggered, unless it fails.
 
-An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
-as its driver, over many Generations; it must be given messages of slots of the current one only. Events of the driver's
-own executor (``MetadataWritten``, ...) must match what was commanded: anything else is a bug and raises.
+An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The state machine lives as
+long as its driver, over many generations. It must be given only messages of slots of the current one. Events of the
+driver's own executor (``MetadataWritten``, ...) must match the commands; any other event is a bug and raises.
 """
 
 from __future__ import annotations
@@ -66,19 +66,18 @@ from penstock.model.messages import (
 )
 
 ID_BLOCK = 64
-"""Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
+"""Number of ids reserved ahead in the log. A failed driver leaves a gap of at most this many; no id is used twice."""
 MAX_CANCELLATIONS = 3
-"""After so many cancellations, a user's strictly aligned snapshot fails at the next one."""
+"""Number of cancellations after which a user's strictly aligned snapshot fails at the next one."""
 HISTORY = 32
 
 
 class CheckpointCoordinator:
-    """Checkpoint coordinator: pure state machine. Call ``handle`` with every event, and with ``Tick`` by
-    ``next_wake_ms``.
+    """Pure state machine of all checkpoints. Call ``handle`` with every event, and with ``Tick`` by ``next_wake_ms``.
 
     Args:
         policy: intervals and bounds; replaceable with ``PolicyChanged``.
-        parallelism: number of slots that must acknowledge, unless a Generation is opened with another number.
+        parallelism: number of slots that must acknowledge, unless a generation is opened with another number.
         ledger: the epochs that await their commit.
     """
 
@@ -108,7 +107,7 @@ class CheckpointCoordinator:
         self._planned = False
         self._history: deque[str] = deque(maxlen=HISTORY)
 
-    # -- what others may read ------------------------------------------------------------------------------------
+    # -- read access ---------------------------------------------------------------------------------------------
 
     @property
     def generation(self) -> GenerationId:
@@ -116,7 +115,6 @@ class CheckpointCoordinator:
 
     @property
     def next_checkpoint(self) -> CheckpointId:
-        """The id that the next trigger gets."""
         return self._next_checkpoint
 
     @property
@@ -138,16 +136,16 @@ class CheckpointCoordinator:
 
     @property
     def committed_last(self) -> CheckpointId:
-        """The checkpoint that was requested as the last, once it is complete and committed; else 0."""
+        """The checkpoint requested as the last, once it is complete and committed; otherwise 0."""
         return self._last if self._last <= self.committed_epoch else 0
 
     def request_of(self, checkpoint: CheckpointId) -> SnapshotRequested | None:
-        """Return the request of a checkpoint in flight; None for a periodic one, or if it is not in flight any more."""
+        """Return the request of a checkpoint in flight; None for a periodic one, or if it is no longer in flight."""
         pending = self._pending.get(checkpoint)
         return None if pending is None else pending.request
 
     def garbage_collection(self) -> CollectGarbage:
-        """Return a garbage collection to execute after all commands up to now; it says what must be kept."""
+        """Return a garbage collection to execute after all commands up to now. It names the checkpoints to keep."""
         return CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)
 
     @property
@@ -157,7 +155,7 @@ class CheckpointCoordinator:
 
     @property
     def is_draining_inflight(self) -> bool:
-        """True from the request of a drained snapshot on, until it fails: sources must not read."""
+        """True from the request of a drained snapshot until it fails. Sources must not read meanwhile."""
         return self._drained or any(request.drain for request in self._unanswered)
 
     @property
@@ -176,13 +174,13 @@ class CheckpointCoordinator:
             times.append(self._commit_retries.again_at_ms)
         return min(times, default=None)
 
-    # -- the machine ---------------------------------------------------------------------------------------------
+    # -- event handling ------------------------------------------------------------------------------------------
 
     def handle(self, event: CheckpointEvent, now_ms: float) -> list[CheckpointCommand]:
-        """Handle one event; the returned commands must be executed in order.
+        """Handle one event. Execute the returned commands in order.
 
         Raises:
-            ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
+            ProtocolViolation: an executor's event that matches no command; the state is unchanged.
         """
         commands = self._on(event, now_ms)
         if not isinstance(event, Tick):
@@ -259,7 +257,7 @@ class CheckpointCoordinator:
         self._reserved_until = event.reserved_until
         self._reserving = False
         self._newest_complete = event.restored
-        self._newest_notified = event.restored  # slots know what they restore
+        self._newest_notified = event.restored  # slots know the snapshot that they restore
         self._to_notify.clear()
         self._failed_in_row = 0
         self._failing = False
@@ -279,7 +277,7 @@ class CheckpointCoordinator:
             return [Ignored(event, f"Generation {self._generation} is the current one")]
         self._running = False
         self._to_notify.clear()
-        # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
+        # A checkpoint that is being logged may already be in the log: its outcome is awaited. All others are aborted.
         dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]
         reason = f"Generation {event.generation} ended: {event.reason}"
         self._requests.extend(p.again() for p in dead if p.drain)
@@ -325,7 +323,7 @@ class CheckpointCoordinator:
 
     def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
-        if pending is None:  # its Generation ended meanwhile; nothing refers to the file
+        if pending is None:  # its generation ended meanwhile; nothing refers to the file
             return [Ignored(event, "the checkpoint was aborted")]
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
@@ -371,7 +369,7 @@ class CheckpointCoordinator:
         return []
 
     def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[CheckpointCommand]:
-        """The store is failing: as good as a failed checkpoint; try again at the next interval."""
+        """Retry at the next interval. A failing store counts as a failed checkpoint."""
         self._reserving = False
         if now_ms >= self._next_trigger_ms:
             self._count_failure(event.reason)
@@ -404,8 +402,10 @@ class CheckpointCoordinator:
         return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, entry.batch)]
 
     def _notify(self) -> list[CheckpointCommand]:
-        """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may
-        be the base of others from then on, and what it replaces in that may be collected."""
+        """Notify slots of complete checkpoints whose epochs are committed. They may then drop the messages.
+
+        The checkpoint may be a base from then on, and files that it replaces as a base may be collected.
+        """
         committed = self.committed_epoch
         ready = [checkpoint for checkpoint in self._to_notify if checkpoint <= committed]
         self._to_notify = [checkpoint for checkpoint in self._to_notify if checkpoint > committed]
@@ -416,7 +416,7 @@ class CheckpointCoordinator:
         return [*notices, self.garbage_collection()]
 
     def _fail_generation(self) -> list[CheckpointCommand]:
-        """A Generation in which nothing is committed any more is worth less than one that starts anew."""
+        """Fail a generation after too many failed checkpoints: nothing is committed, and a restart may help."""
         tolerable, failed = self._policy.tolerable_failures, self._failed_in_row
         if tolerable is None or failed <= tolerable or not self._running or self._failing:
             return []
@@ -434,7 +434,7 @@ class CheckpointCoordinator:
         return commands
 
     def _gives_way_at_ms(self, pending: Pending) -> float | None:
-        """Return when to cancel a strictly aligned checkpoint; None if no quicker one waits for it."""
+        """Return when to cancel a strictly aligned checkpoint; None if no faster one waits for it."""
         if not pending.gives_way or not self._may_trigger():
             return None
         since_ms = [w.since_ms for w in self._requests if w.request.alignment is not Alignment.ALIGNED]
@@ -444,7 +444,7 @@ class CheckpointCoordinator:
         return None if waits_ms is None else waits_ms + self._policy.interval_ms
 
     def _cancel(self, pending: Pending, now_ms: float) -> list[CheckpointCommand]:
-        """Abort it and queue its request, if it has one, last.
+        """Abort a checkpoint and append its request, if it has one, to the queue.
 
         A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
         """
@@ -483,8 +483,7 @@ class CheckpointCoordinator:
         return self._running and not (self._has_failed or self._failing or self._last or full)
 
     def _has_room(self) -> bool:
-        """Return True if another may be in flight: none after the last one, none that would overtake a strictly aligned
-        one."""
+        """Return True if another checkpoint may be in flight: none after a last one or with a strictly aligned one."""
         return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict or p.last for p in self._pending.values())
 
     def _periodic_has_room(self) -> bool:
@@ -528,7 +527,7 @@ class CheckpointCoordinator:
     def _abort(
         self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True
     ) -> list[CheckpointCommand]:
-        """``answered``: whether its request, if it has one, fails with it."""
+        """Abort a checkpoint. ``answered``: its request, if it has one, fails with it."""
         pending.step(cause)
         del self._pending[pending.checkpoint]
         self._ended(pending, now_ms)
@@ -548,7 +547,7 @@ class CheckpointCoordinator:
         self._last_failure = reason
 
     def _subsume(self, complete: CheckpointId, now_ms: float) -> list[CheckpointCommand]:
-        """Older periodic ones: what they would have made visible is, and recovery takes the newest."""
+        """Abort older periodic checkpoints. Their epochs are covered by ``complete``, which recovery prefers."""
         older = [p for p in self._pending.values() if p.periodic and p.checkpoint < complete]
         reason = f"checkpoint {complete}, which is newer, is complete"
         return [
@@ -559,8 +558,10 @@ class CheckpointCoordinator:
         ]
 
     def _pinned(self) -> tuple[CheckpointId, ...]:
-        """Return what those in flight may refer to, and every complete one that may become a base before the next
-        collection: those that slots were told of last, or will be, or that are being logged now."""
+        """Return all checkpoints that those in flight may refer to, or that may be a base before the next collection.
+
+        The latter are those of which slots were last notified, those of which they will be, and those being logged now.
+        """
         found = {self._newest_notified, *self._to_notify, *self._pending}
         for pending in self._pending.values():
             found |= {pending.base, pending.origin}

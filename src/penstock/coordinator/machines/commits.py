@@ -1,14 +1,15 @@
 """Ledger of pending epochs and sink messages that await their commit.
 
-A message belongs for ever to the epoch it was staged in. Subtasks repeat the messages of every epoch that they do not
-know to be committed in each capture, so the acknowledgements of *one* complete checkpoint hold everything that may
-become visible with it, the epochs of aborted checkpoints before it included. Epochs are committed strictly in order
-and alone: one (epoch, sink) is out at a time. Epochs without any message have nothing to make visible and are passed
-over.
+A message belongs permanently to the epoch in which it was staged. In each capture, subtasks repeat the messages of
+every epoch that they do not know to be committed. So the acknowledgments of *one* complete checkpoint contain
+everything that may become visible with it, including the epochs of earlier aborted checkpoints. Epochs are committed
+strictly in order and one at a time: only one commit of an (epoch, sink) runs at once. Epochs without messages need no
+commit and are skipped.
 
-Every epoch that has messages has a *batch id*, the same for all sinks. It gets its id when the metadata of the first
-snapshot that covers it is written, and keeps it. The log says which ids complete snapshots have used, so that no epoch
-gets the id of another one, even if that one has left the lineage: a sink may have seen it. See docs/batch-ids.md.
+Every epoch that has messages has a *batch id*, the same for all sinks. The id is assigned when the metadata of the
+first snapshot that covers the epoch is written, and never changes. The log records which ids complete snapshots have
+used, so that no epoch gets the id of another one. That holds even if the other epoch has left the lineage, because a
+sink may have seen it. See docs/batch-ids.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from penstock.model.manifest import SlotManifest
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """One epoch of one sink that awaits its commit. ``messages`` by subtask index, ascending; ``batch``: the epoch's
-    batch id."""
+    """One epoch of one sink that awaits its commit.
+
+    Attributes:
+        messages: commit messages by subtask index, ascending.
+        batch: batch id of the epoch.
+    """
 
     epoch: int
     operator_id: str
@@ -43,15 +48,15 @@ def pending_commits(
     checkpoint: CheckpointId,
     batches: Mapping[int, int],
 ) -> list[PendingCommit]:
-    """Return what a complete snapshot ``checkpoint`` makes visible and is not known to be visible yet, in commit order.
+    """Return the commits that a complete snapshot makes possible and that are not known to be made, in commit order.
 
-    Used for a checkpoint that has just completed and, by recovery, for the snapshot that is restored.
+    Used for a checkpoint that has just completed and, by recovery, for the restored snapshot.
 
     Args:
         slots: the snapshot's slot manifests.
         sinks: sink operator id by vertex id.
         committed_epoch: the last epoch known to be committed.
-        checkpoint: the snapshot's checkpoint; epochs above it are not covered by it.
+        checkpoint: the snapshot's checkpoint; it does not cover later epochs.
         batches: batch ids by epoch.
 
     Raises:
@@ -104,7 +109,7 @@ class CommitLedger:
 
     @property
     def committed_epoch(self) -> int:
-        """Every epoch up to this one is committed (or was empty)."""
+        """Newest epoch up to which every epoch is committed or was empty."""
         return self._queue[0].epoch - 1 if self._queue else self._covered
 
     @property
@@ -114,7 +119,7 @@ class CommitLedger:
 
     @property
     def out(self) -> PendingCommit | None:
-        """The commit that is being made now."""
+        """The commit that is running now."""
         return self._out
 
     def recovered(
@@ -125,10 +130,10 @@ class CommitLedger:
         next_batch: int,
         planned: int | None = None,
     ) -> None:
-        """Take over what the log and the restored snapshot ``checkpoint`` (0: none) say.
+        """Take over the state of the log and of the restored snapshot ``checkpoint`` (0: none).
 
-        Epochs above the restored snapshot leave the lineage: their rows are produced again in new epochs, with new
-        batch ids. ``planned``: the batch id of the next epoch; None: the next unused one.
+        Epochs after the restored snapshot leave the lineage: their rows are produced again in new epochs, with new
+        batch ids. ``planned`` is the batch id of the next epoch; None: the next unused one.
         """
         self._queue = [entry for entry in self._queue if entry.epoch <= checkpoint or entry is self._out]
         if not self._queue:
@@ -153,20 +158,23 @@ class CommitLedger:
         return batches, max([self._next_batch, *(1 + batch for batch in batches.values())])
 
     def completed(self, checkpoint: CheckpointId, slots: Sequence[SlotManifest]) -> None:
-        """A snapshot is complete and logged: its epochs may become visible."""
+        """Record that a snapshot is complete and logged, so that its epochs may become visible."""
         batches, self._next_batch = self.numbered(checkpoint, slots)
         self._planned = None
         self._add(pending_commits(slots, self._sinks, self.committed_epoch, checkpoint, batches), checkpoint)
 
     def take(self) -> PendingCommit | None:
-        """The next commit to make, or None while one is out or nothing is left. It is out until ``done``/``failed``."""
+        """Return the next commit to make, or None while one runs or nothing is left.
+
+        The commit runs until ``done`` or ``failed``.
+        """
         if self._out is not None or not self._queue:
             return None
         self._out = self._queue[0]
         return self._out
 
     def done(self, epoch: int, operator_id: str) -> None:
-        """The commit that was out has been made."""
+        """Record that the running commit has been made."""
         self._expect(epoch, operator_id, "done")
         self._done = self._queue.pop(0).key
         if epoch <= self.committed_epoch:
@@ -174,7 +182,7 @@ class CommitLedger:
         self._out = None
 
     def failed(self, epoch: int, operator_id: str) -> None:
-        """The commit that was out is certainly not visible; ``take`` gives it again."""
+        """Record that the running commit is certainly not visible. ``take`` returns it again."""
         self._expect(epoch, operator_id, "failed")
         self._out = None
 

@@ -1,9 +1,9 @@
 """End of a query whose input has ended: the final checkpoint, and its commit.
 
-A subtask that says it is finished has staged every row it will ever stage, in the epoch that is open then. So a
-checkpoint that is triggered after the last subtask of the Generation said so holds them all, and once it is complete
-and committed nothing is left to do. One is asked for at once, and again for as long as it fails; a periodic one serves
-as well. A Generation that is lost on the way begins all over: restored subtasks end again by themselves.
+A finished subtask has staged all of its rows, the last ones in the epoch that is open then. So a checkpoint that is
+triggered after the last subtask of the generation finished covers all rows. Once that checkpoint is complete and
+committed, nothing is left to do. It is requested at once, and again as long as it fails; a periodic checkpoint serves
+as well. If the generation fails before, everything starts again: restored subtasks finish again by themselves.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from penstock.model.ids import CheckpointId, SubtaskId
 
 FINAL_RETRY_MS = 1000
-"""Pause after a final checkpoint that failed: a full disk is given time, and waiting costs nothing any more."""
+"""Pause after a failed final checkpoint. It gives a full disk time, and no data waits for it any more."""
 
 
 class Ending:
-    """The pure machine of one driver, over all its Generations.
+    """Pure state machine of one driver, over all its generations.
 
     Args:
-        subtasks: how many the job has.
+        subtasks: number of subtasks of the job.
     """
 
     def __init__(self, subtasks: int) -> None:
@@ -33,32 +33,35 @@ class Ending:
 
     @property
     def finished(self) -> int:
-        """Subtasks of this Generation that have finished."""
+        """Number of subtasks of this generation that have finished."""
         return len(self._finished)
 
     def next_wake_ms(self) -> float | None:
-        """Time at which ``ask`` returns a ticket; None if it will not."""
+        """Return the time at which ``ask`` returns a ticket; None if it will not."""
         return self._ask_at_ms if self._wants_checkpoint else None
 
     def generation_ended(self) -> None:
-        """Forget the finished subtasks: restored ones finish again."""
+        """Forget the finished subtasks, because restored ones finish again."""
         self._finished.clear()
         self._since = self._complete = None
         self._waits_for_answer = False
 
     def rescaled(self, subtasks: int) -> None:
-        """Set the parallelism of the next Generation, between two Generations."""
+        """Set the number of subtasks of the next generation. Call it between two generations."""
         self._subtasks = subtasks
 
     def subtask_finished(self, subtask: SubtaskId, next_checkpoint: CheckpointId, now_ms: float) -> None:
-        """Note that a subtask of this Generation has finished. ``next_checkpoint``: id of the next trigger."""
+        """Record that a subtask of this generation has finished. ``next_checkpoint``: id of the next trigger."""
         self._finished[subtask] = None
         if len(self._finished) == self._subtasks and self._since is None:
             self._since = next_checkpoint
             self._ask_at_ms = now_ms
 
     def ask(self, now_ms: float) -> int | None:
-        """The ticket of a checkpoint to ask for now, or None. Tickets are negative: users' are positive."""
+        """Return the ticket of a checkpoint to request now, or None.
+
+        Tickets are negative, because those of users are positive.
+        """
         if not self._wants_checkpoint:
             return None
         if self._ask_at_ms is None:
@@ -70,22 +73,22 @@ class Ending:
         return self._ticket
 
     def refused(self, ticket: int) -> None:
-        """Note that the checkpoint of that ticket failed: the next ``ask`` begins the pause before another."""
+        """Record that the checkpoint of that ticket failed. The next ``ask`` begins the pause before another."""
         if ticket == self._ticket:
             self._waits_for_answer = False
             self._ask_at_ms = None
 
     def covers(self, checkpoint: CheckpointId) -> bool:
-        """A checkpoint in flight was triggered after the last subtask of this Generation finished."""
+        """Return True if a checkpoint was triggered after the last subtask of this generation finished."""
         return self._since is not None and checkpoint >= self._since
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """A checkpoint of this Generation, of whatever kind, is complete."""
+        """Record that a checkpoint of this generation, of any kind, is complete."""
         if self._complete is None and self.covers(checkpoint):
             self._complete = checkpoint
 
     def over(self, committed_epoch: int) -> bool:
-        """Everything is committed: the query may end. True once."""
+        """Return True, once, if everything is committed, so that the query may end."""
         if self._over or self._complete is None or committed_epoch < self._complete:
             return False
         self._over = True

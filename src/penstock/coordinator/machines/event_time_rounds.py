@@ -1,9 +1,9 @@
 """Rounds of event time: readers without event time follow the watermark of others (``docs/watermarks.md``).
 
-A group has the readers of one source, or of all sources with a common event time. Its *level* is the largest watermark
-that any of its readers has reached. A reader that is below the level and does not move begins a round. The round waits
-for one discovery of each source that began after the round, and for the assignment of all splits found until then.
-After that, the readers below the level may advance to it, each after it has passed its own frontier.
+A group consists of the readers of one source, or of all sources with a common event time. Its *level* is the largest
+watermark that any of its readers has reached. A reader that is below the level and does not move begins a round. The
+round waits for one discovery of each source that began after the round, and for the assignment of all splits found
+until then. After that, the readers below the level may advance to it, each after it has passed its own frontier.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Round:
 
 
 class EventTimeRounds:
-    """State machine of one group in one Generation.
+    """State machine of one group in one generation.
 
     Args:
         assigners: the split assigners of the group's sources.
@@ -89,7 +89,10 @@ class EventTimeRounds:
         return self._level_us is not None and (reader.watermark_us is None or reader.watermark_us < self._level_us)
 
     def _needs_advance(self, reader: Reader) -> bool:
-        """Return True if a reader needs a round: below the level, not moving, and it has reached its last target."""
+        """Return True if a reader needs a round.
+
+        That is a reader below the level that has reached its last target and, unless ``eager``, does not move.
+        """
         advancing = reader.target_us is not None and (
             reader.watermark_us is None or reader.watermark_us < reader.target_us
         )

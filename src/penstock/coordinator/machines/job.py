@@ -1,17 +1,17 @@
 """Job coordinator: pure state machine of the driver. The coordinator service and the simulator both drive it.
 
-``JobCoordinator`` owns the other machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots,
-notices for the query's owner, and commands. ``CommandExecutor`` executes a command, which may block, and returns the
-event for ``handle``, if there is one. Commands of one serial executor (``commands.executor_of``) are executed one at a
-time, in the order in which they were returned. The real driver gives each executor a thread, the simulator executes
-each command as a step of its own::
+``JobCoordinator`` owns the other state machines. ``handle(event, now_ms)`` returns outputs in order: messages for
+slots, notices for the query's owner, and commands. ``CommandExecutor`` executes a command, which may block, and returns
+the event for ``handle``, if there is one. Commands of one serial executor (``commands.executor_of``) are executed one
+at a time, in the order in which they were returned. The real driver gives each executor a thread; the simulator
+executes each command as a separate step::
 
     outputs = job.open()                    # an OpenGeneration; its GenerationReady is answered with LaunchSlots
     event = executor.execute(command)       # on the executor's thread; Fenced ends the driver
     outputs = job.handle(event, now_ms)     # on the owner's thread
 
-A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of ``SnapshotRequested``
-that the owner gives are positive.
+A generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of the owner's
+``SnapshotRequested`` are positive.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ PLANNED_TICKET = 0
 
 
 class JobCoordinator:
-    """State machine of one driver, over all its Generations.
+    """State machine of one driver, over all its generations.
 
     Args:
         graph: the job.
-        plan: what snapshots store of it (``snapshots.format.plan.plan_of``).
-        query_id: the location's.
-        policy: when checkpoints are triggered.
-        until_available: read what is there when a Generation begins, and end.
+        plan: the part of it that snapshots store (``snapshots.format.plan.plan_of``).
+        query_id: id of the query at this location.
+        policy: policy of periodic checkpoints.
+        until_available: read the input available when a generation begins, and end.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class JobCoordinator:
 
     @property
     def graph(self) -> JobGraph:
-        """The job at the parallelism of the current Generation."""
+        """The job at the parallelism of the current generation."""
         return self._graph
 
     @property
     def assigners(self) -> Sequence[SplitAssigner]:
-        """Split assigners in the order of their vertices, for reading only; empty between two Generations."""
+        """Split assigners in the order of their vertices, for reading only. Empty between two generations."""
         return [self._assigners[vertex] for vertex in sorted(self._assigners)]
 
     @property
@@ -164,7 +164,7 @@ class JobCoordinator:
 
     @property
     def is_idle_except_endless(self) -> bool:
-        """``is_idle`` without the endless sources and without the event time that they share."""
+        """Like ``is_idle``, but without the endless sources and without the event time that they share."""
         moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
         idle = all(assigner.is_idle for vertex, assigner in self._assigners.items() if vertex not in self._endless)
         aligned = all(rounds.is_aligned for rounds in self._rounds.values() if rounds not in moving)
@@ -190,7 +190,7 @@ class JobCoordinator:
 
     @property
     def discovery_not_awaited(self) -> frozenset[int]:
-        """Source vertices of which no discovery needs to be awaited: it is finished, or finds nothing new."""
+        """Source vertices whose next discovery need not be awaited: it is finished, or the source is endless."""
         return frozenset(self._endless.union(self.finished_sources))
 
     def next_wake_ms(self) -> float | None:
@@ -203,14 +203,14 @@ class JobCoordinator:
         """Return the command that answers request files. The owner executes it at once, about once per second."""
         return AnswerRequestFiles(self._coordinator.garbage_collection())
 
-    # -- the machine --------------------------------------------------------------------------------------------------
+    # -- event handling -----------------------------------------------------------------------------------------------
 
     def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[Output]:
-        """Begin the next Generation; none may be running.
+        """Begin the next generation. No other generation may be open.
 
         Args:
-            checksums: verify every byte of the snapshot that is restored, not lengths only.
-            parallelism: of this Generation and those after it; None: as before.
+            checksums: verify every byte of the restored snapshot, not only lengths.
+            parallelism: parallelism of this generation and later ones; None: as before.
         """
         if self._opening or self._assigners or self._running:
             raise ProtocolViolation("driver", f"Generation {self.generation} is alive", "open")
@@ -223,13 +223,13 @@ class JobCoordinator:
         return [OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
     def opening_failed(self) -> None:
-        """Record that OpenGeneration raised. ``open`` may be called again."""
+        """Record that OpenGeneration raised an exception. ``open`` may be called again."""
         self._opening = False
 
     def handle(self, event: JobEvent, now_ms: float) -> list[Output]:
-        """Handle one event; the outputs must be carried out in order.
+        """Handle one event. Execute the outputs in order.
 
-        ``now_ms`` is any monotonic clock. Events of slots must carry the Generation of the link on which they arrived.
+        ``now_ms`` is any monotonic clock. Events of slots must carry the generation of the link on which they arrived.
         """
         outputs: list[Output] = []
         match event:
@@ -237,18 +237,18 @@ class JobCoordinator:
                 outputs += self._on_ready(event, now_ms)
             case FromSlot(generation, message):
                 if generation != self.generation or not self._assigners:
-                    return []  # of a Generation that has ended
+                    return []  # of a generation that has ended
                 outputs += self._on_message(message, now_ms)
             case SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
                 outputs += self._assign(event.vertex, event, now_ms)
             case SplitsFound():
-                return []  # of a Generation that has ended
+                return []  # of a generation that has ended
             case DrainRequested():
                 outputs += self._drain(now_ms)
             case CollectionFailed():
-                return []  # nothing but space is lost
+                return []  # only space is lost
             case TakesRequested() | LocationChecked():
-                return []  # the owner's
+                return []  # handled by the owner
             case GenerationEnded() if event.generation == self.generation:
                 self._planned = None
                 outputs += self._coordinate(event, now_ms)
@@ -263,11 +263,11 @@ class JobCoordinator:
             case Tick():
                 outputs += self._coordinate(event, now_ms)
                 outputs += self._assign_all(event, now_ms)
-            case _:  # the type checker holds what is left against CheckpointEvent
+            case _:  # the type checker checks that only CheckpointEvent is left
                 outputs += self._coordinate(event, now_ms)
         outputs += self._request_checkpoint(now_ms)
         pause = self._pause(now_ms)
-        outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
+        outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after a failure
         return outputs + self._completions()
 
     def _on_message(self, message: MessageOfSlot, now_ms: float) -> list[Output]:
@@ -295,7 +295,7 @@ class JobCoordinator:
         self._abandon = (opened.generation - 1, opened.restored) if opened.generation > 1 else None
         manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
         if any(manifest.drained for manifest in manifests.values()):
-            # Whoever took that snapshot has begun to drain: it has to be carried through.
+            # The driver that took that snapshot has begun to drain, and the drain must be completed.
             self._freeze = Freeze(drain=True)
         groups: dict[str, list[int]] = {}
         for vertex in self._graph.vertices:
@@ -318,7 +318,7 @@ class JobCoordinator:
         return [LaunchSlots(event, self._paused), *outputs, *self._freeze_all(now_ms)]
 
     def _freeze_all(self, now_ms: float) -> list[Output]:
-        """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
+        """Freeze the sources of an "available now" run or a drain. A planned batch is processed first."""
         if self._freeze is None or self._planned is not None:
             return []
         return self._assign_all(self._freeze, now_ms)
@@ -334,7 +334,7 @@ class JobCoordinator:
 
     @property
     def _drains_inflight(self) -> bool:
-        """Sources must not read. A planned batch is read first."""
+        """True if sources must not read. A planned batch is read first."""
         return self._coordinator.is_draining_inflight and self._planned is None
 
     def _pause(self, now_ms: float) -> list[Output]:
@@ -367,7 +367,7 @@ class JobCoordinator:
         return [output for command in commands for output in self._carry_out(command, now_ms)]
 
     def _carry_out(self, command: CheckpointCommand, now_ms: float) -> list[Output]:
-        """A command of the coordinator as outputs."""
+        """Return the outputs for a command of the checkpoint coordinator."""
         match command:
             case TriggerCheckpoint():
                 self._captures[command.checkpoint] = [a.capture() for a in self.assigners]
@@ -398,7 +398,7 @@ class JobCoordinator:
         Some subtasks may have ended the epoch and others not, so continuing would split the batch into two epochs.
         """
         if self._planned is None:
-            return []  # the checkpoint failed because its Generation ended
+            return []  # the checkpoint failed because its generation ended
         text = f"the checkpoint of batch {self._planned}, which Spark had planned, failed: {reason}"
         return [FailGeneration(self.generation, text)]
 
@@ -426,7 +426,7 @@ class JobCoordinator:
         )
 
     def _on_completed(self, checkpoint: CheckpointId, now_ms: float) -> list[Output]:
-        """A snapshot exists: tell the owner, and each source how far everything is read."""
+        """Report a complete snapshot to the owner, and to each source how far its input has been read."""
         metadata = self._metadata.pop(checkpoint)
         if metadata.generation == self.generation:
             self._ending.completed(checkpoint)
@@ -485,7 +485,7 @@ class JobCoordinator:
 
 
 def unread_splits(metadata: SnapshotMetadata, vertex: int) -> list[Split]:
-    """The splits that a snapshot's readers of one source vertex hold."""
+    """Return the splits that a snapshot's readers of one source vertex hold."""
     return [
         split
         for slot in metadata.slots

@@ -1,7 +1,7 @@
-"""Outages while a query runs: failing commits of sinks, failing checkpoints, and a checkpoint location that is missing.
+"""Outages while a query runs: failing commits of sinks, failing checkpoints, and a missing checkpoint location.
 
-Each failed operation is retried. The machine reports when an outage begins, continues and ends, and when the retries
-for a missing location are used up.
+Each failed operation is retried. The state machine reports when an outage begins, continues and ends, and when the
+retries for a missing location are used up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOCATION = "the checkpoint location"
 
 @dataclass(frozen=True)
 class OutageFailed:
-    """An operation has failed. ``is_logged``: the log has this failure already."""
+    """An operation has failed. ``is_logged``: the failure is already in the log."""
 
     name: str
     reason: str
@@ -56,18 +56,19 @@ class OutageTracker:
         self._must_check_location = False
 
     def generation_failed(self, reason: str) -> list[OutageChange]:
-        """Handle a failed Generation."""
+        """Handle a failed generation."""
         return [OutageFailed(GENERATIONS, reason, is_logged=True)]
 
     def checkpoint_failed(self, checkpoint: CheckpointId, reason: str) -> list[OutageChange]:
-        """Handle a failed checkpoint: nothing is committed until one completes."""
+        """Handle a failed checkpoint. Nothing is committed until one completes."""
         self._must_check_location = True
         return [OutageFailed(CHECKPOINTS, f"checkpoint {checkpoint} failed: {reason}; the query goes on", checkpoint)]
 
     def checkpoint_completed(self, restarts: int) -> list[OutageChange]:
         """Handle a completed checkpoint. Its entry is in the log, so the location exists.
 
-        ``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before.
+        ``restarts``: number of restarts since the last progress. A generation that always fails may complete a
+        checkpoint before it fails.
         """
         generations: list[OutageChange] = [] if restarts else [OutageOver(GENERATIONS)]
         return [self._location_exists(), OutageOver(CHECKPOINTS), *generations]
@@ -81,14 +82,14 @@ class OutageTracker:
         return [OutageOver(sink(operator_id))]
 
     def location_check_due(self, now_ms: float) -> bool:
-        """Return True if a check of the location is due; the caller then makes it."""
+        """Return True if a check of the location is due. The caller then performs it."""
         if not (self._must_check_location and self._retries.due(now_ms)):
             return False
         self._must_check_location = False
         return True
 
     def location_checked(self, missing: str, now_ms: float) -> list[OutageChange]:
-        """Handle the result of a check. ``missing``: what a removed location lacks; empty if it exists."""
+        """Handle the result of a check. ``missing``: part that a removed location lacks; empty if it exists."""
         if not missing:
             return [self._location_exists()]
         self._must_check_location = True

@@ -1,11 +1,11 @@
-"""Process-all-available tracker: when all input that existed at a call of ``processAllAvailable`` is committed.
+"""Process-all-available tracker: determines when all input that existed at a ``processAllAvailable`` is committed.
 
 A call waits until all sources are idle, except those that always have more input. For each source, a discovery that
-began after the call must have ended, or its discovery must be finished. Each reader must have processed what a poll of
-its own found that began after the call, because some readers have splits that never end. Then a strictly aligned
-checkpoint follows the last rows, and the call returns when the epoch of that checkpoint is committed. All calls that
-wait share one checkpoint. If the Generation or the checkpoint fails in between, the wait starts again, because the rows
-that are read again may not be committed yet.
+began after the call must have ended, or its discovery must be finished. Each reader must have completed a poll that
+began after the call, including the rows that it found, because some readers have splits that never end. Then a strictly
+aligned checkpoint follows the last rows, and the call returns when the epoch of that checkpoint is committed. All
+waiting calls share one checkpoint. If the generation or the checkpoint fails in between, the wait starts again, because
+the rows that are read again may not be committed yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model.ids import CheckpointId
 
 @dataclass
 class _Call:
-    """One call that waits.
+    """One waiting call.
 
     Attributes:
         discoveries: the first discovery that counts for it, by source vertex.
@@ -31,7 +31,7 @@ class _Call:
 
 
 class ProcessAllTracker:
-    """State machine of one query, over all its Generations.
+    """State machine of one query, over all its generations.
 
     Args:
         sources: vertices with a source.
@@ -51,12 +51,12 @@ class ProcessAllTracker:
         self._epoch: int | None = None
 
     def rescaled(self, readers: int) -> None:
-        """Set the number of readers per source of the next Generation."""
+        """Set the number of readers per source of the next generation."""
         self._readers = [(vertex, index) for vertex in self._begun for index in range(readers)]
         self._completed_polls = {reader: self._completed_polls.get(reader, 0) for reader in self._readers}
 
     def add(self, ticket: int) -> None:
-        """Register a call that waits."""
+        """Register a waiting call."""
         self._newest_poll += 1
         self._waiting.append(_Call(ticket, self._next_discoveries(), self._newest_poll))
 
@@ -83,10 +83,10 @@ class ProcessAllTracker:
         self._ended[vertex] += 1
 
     def begin_checkpoint(self, is_idle: bool, without_discovery: Collection[int] = ()) -> bool:
-        """Return True if the checkpoint must be triggered now; the caller then does it.
+        """Return True if the checkpoint must be triggered now. The caller then triggers it.
 
         Args:
-            is_idle: all sources are idle, except those that always have more input.
+            is_idle: True if all sources are idle, except those that always have more input.
             without_discovery: sources whose discoveries need not be awaited.
         """
         if self._in_checkpoint or not is_idle:
@@ -105,14 +105,14 @@ class ProcessAllTracker:
         return True
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
-        """Record that the checkpoint is complete. It does not count if its Generation failed before."""
+        """Record that the checkpoint is complete. It does not count if its generation failed before."""
         if self._is_void:
             self.checkpoint_failed()
         else:
             self._epoch = checkpoint
 
     def checkpoint_failed(self) -> None:
-        """Make the calls that it covered wait again."""
+        """Make the calls covered by the checkpoint wait again."""
         discoveries = self._next_discoveries()
         self._newest_poll += bool(self._covered)
         self._waiting += [_Call(ticket, discoveries, self._newest_poll) for ticket in self._covered]
@@ -126,9 +126,10 @@ class ProcessAllTracker:
         return done
 
     def generation_ended(self) -> None:
-        """Make the calls wait for the next Generation.
+        """Make the calls wait for the next generation.
 
-        A checkpoint that is still requested would be taken of the next Generation before it has read everything.
+        A checkpoint that is still requested does not count: the next generation would take it before it has read
+        everything.
         """
         self._is_void = self._in_checkpoint and self._epoch is None
         self._sent_poll, self._completed_polls = 0, dict.fromkeys(self._readers, 0)

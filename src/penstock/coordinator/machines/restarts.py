@@ -1,13 +1,13 @@
-"""Restart strategy: decides when a lost Generation is restarted, and when the query gives up.
+"""Restart strategy: decides when a failed generation is restarted, and when the query gives up.
 
-Restarts are bounded by a strategy, as in Flink: a number of restarts without progress (with a constant or growing
-pause), or a number within a time. A completed checkpoint is progress and resets count and pause, with two exceptions.
-While discovery fails, checkpoints of what was found before still complete, although nothing comes of it. And the first
-checkpoint after a restore comes so soon that a Generation which always fails completes one, too; so it only counts if
+As in Flink, a strategy bounds the restarts: a number of restarts without progress (with a constant or growing pause),
+or a number within a time. A completed checkpoint is progress and resets count and pause, with two exceptions. First,
+while discovery fails, checkpoints of input found before still complete, but they are no progress. Second, the first
+checkpoint after a restore comes so soon that even a generation that always fails completes it. So it counts only if
 rows were read.
 
 A user error is deterministic if it occurs twice at the same position, or ``IDENTICAL_ERRORS`` times from the same
-snapshot. Then a restart would only fail again. Slices and readers differ between Generations, so that the position of
+snapshot. A restart would only fail again. Slices and readers differ between generations, so the reported position of
 one bad row may differ too, but the input after a snapshot does not.
 """
 
@@ -20,18 +20,27 @@ from dataclasses import dataclass, replace
 from penstock.config import RestartStrategy
 
 SOURCE = "source"
-"""The kind of a failure to look for new data."""
+"""Kind of a failed discovery."""
 BACKOFF_FACTOR = 2
-"""Each further attempt without progress waits twice as long."""
+"""Factor by which the pause grows with each further attempt without progress."""
 
 IDENTICAL_ERRORS = 3
-"""The same user error so often without progress is taken to be in the input; twice may be a service that was away."""
+"""Number of equal user errors without progress after which the error is attributed to the input.
+
+Two equal errors may be caused by a service that was temporarily unavailable.
+"""
 
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """``attempts``: restarts that are allowed. ``jitter``: the part of a pause by which it may differ either way, so
-    that queries that failed together do not come back together. ``interval_ms``: of ``FAILURE_RATE``."""
+    """Bounds of the restarts.
+
+    Attributes:
+        attempts: number of restarts that are allowed.
+        jitter: fraction of a pause by which it may vary in both directions, so that queries that failed together do not
+            restart together.
+        interval_ms: time window of ``FAILURE_RATE``.
+    """
 
     attempts: int
     delay_ms: int
@@ -43,7 +52,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True)
 class Failure:
-    """Failure that ended a Generation. ``position`` is set for user code: where in the input it raised."""
+    """Failure that ended a generation. ``position`` is set for errors of user code: the position in the input."""
 
     kind: str
     operator: str
@@ -53,7 +62,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class RestartAt:
-    """Open the next Generation no earlier than ``at_ms`` (the clock of ``now_ms``). ``attempt`` counts from 1."""
+    """Decision to open the next generation at ``at_ms`` or later, on the clock of ``now_ms``.
+
+    ``attempt`` counts from 1.
+    """
 
     at_ms: float
     attempt: int
@@ -61,7 +73,10 @@ class RestartAt:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The query fails. ``first`` is the first failure since the last progress: the cause to report."""
+    """Decision to fail the query. ``first`` is the failure to report as cause.
+
+    It is the first failure since the last progress, or a user error that is deterministic.
+    """
 
     first: Failure
     reason: str
@@ -71,8 +86,9 @@ class Retries:
     """Retry schedule for an external system that fails while the query runs: a sink or the checkpoint location.
 
     Args:
-        policy: the same as for restarts; its jitter is not used.
-        timeout_ms: time limit from the first failure on, instead of the attempts of ``policy``; None: these apply.
+        policy: the policy for restarts; its jitter is not used.
+        timeout_ms: time limit from the first failure on, instead of the attempts of ``policy``; None: the attempts
+            apply.
     """
 
     def __init__(self, policy: RestartPolicy, timeout_ms: int | None = None) -> None:
@@ -91,7 +107,10 @@ class Retries:
         return self._restarts.attempts
 
     def failed(self, now_ms: float) -> str:
-        """Record a failure. Return why there is no further retry; empty if there is one at ``again_at_ms``."""
+        """Record a failure.
+
+        Return why there is no further retry, or an empty text if the next is at ``again_at_ms``.
+        """
         if not self.failures:
             self._since_ms = now_ms
         end_ms = sys.maxsize if self._timeout_ms is None else self._since_ms + self._timeout_ms
@@ -104,7 +123,7 @@ class Retries:
         return ""
 
     def due(self, now_ms: float) -> bool:
-        """Return True if a try is due now; the caller then makes it."""
+        """Return True if an attempt is due now. The caller then makes it."""
         if self.again_at_ms is not None and now_ms < self.again_at_ms:
             return False
         self.again_at_ms = None
@@ -116,7 +135,7 @@ class Retries:
 
 
 class Restarts:
-    """The restart strategy of one query.
+    """Restart strategy of one query.
 
     Args:
         policy: the bounds.
@@ -134,15 +153,15 @@ class Restarts:
 
     @property
     def attempts(self) -> int:
-        """Restarts since the last progress."""
+        """Number of restarts since the last progress."""
         return len(self._failures)
 
     def restored(self, rows_read: int) -> None:
-        """Note that a Generation starts from a snapshot up to which the sources had read this many rows."""
+        """Record that a generation starts from a snapshot up to which the sources had read this many rows."""
         self._read_before = rows_read
 
     def completed(self, rows_read: int) -> None:
-        """Note a completed checkpoint of the current Generation, and the rows that the sources had read by then."""
+        """Record a completed checkpoint of the current generation, and the rows that the sources had read by then."""
         before, self._read_before = self._read_before, None
         progressed = before is None or rows_read > before
         if progressed and not self._failing_sources:
@@ -150,11 +169,14 @@ class Restarts:
             self._identical = 0
 
     def discovered(self, source: str) -> None:
-        """A look at this source went well; ``Failure.operator`` says which one's did not."""
+        """Record a successful discovery of a source.
+
+        A failed one is recorded by ``failed``, with ``Failure.operator``.
+        """
         self._failing_sources.discard(source)
 
     def failed(self, failure: Failure, now_ms: float, chance: float = 0.5) -> RestartAt | GiveUp:
-        """A Generation ended; what now? ``chance``: a random number from 0 to 1, for the jitter."""
+        """Decide how to continue after a failed generation. ``chance``: a random number from 0 to 1, for the jitter."""
         first = self._failures[0] if self._failures else failure
         if failure.kind == SOURCE:
             self._failing_sources.add(failure.operator)
@@ -172,7 +194,7 @@ class Restarts:
         return RestartAt(now_ms + delay_ms, len(self._failures))
 
     def _used_up(self, now_ms: float) -> str:
-        """Return the reason why there is no further restart; empty if there is one."""
+        """Return why there is no further restart, or an empty text if there is one."""
         policy = self._policy
         match policy.strategy:
             case RestartStrategy.NONE:
@@ -193,7 +215,7 @@ class Restarts:
         return float(min(policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), policy.max_delay_ms))
 
     def _deterministic(self, failure: Failure) -> str:
-        """Record a user error. Return why it would be raised again; empty if it may not be."""
+        """Record a user error. Return why it would be raised again, or an empty text if it may not be."""
         last, self._user_error = self._user_error, failure
         if last is None or (last.operator, last.message) != (failure.operator, failure.message):
             self._identical = self._since_change = 1

@@ -1,10 +1,10 @@
-"""Parallelism of a query: what its user requests, and what the cluster allows.
+"""Parallelism of a query, from the user's request and the slots of the cluster.
 
-*Rescaling* on request: an unaligned snapshot is taken, which no backpressure delays. Then the Generation is given up,
-and the next one restores that snapshot at the other parallelism. If no Generation runs, no snapshot can be taken; the
-next Generation begins at the other parallelism.
+*Rescaling* on request: an unaligned snapshot is taken, which backpressure does not delay. Then the generation is given
+up, and the next one restores that snapshot at the other parallelism. If no generation runs, no snapshot can be taken;
+the next generation begins at the other parallelism.
 
-*Scaling down by itself*: when slots are missing, the next Generation takes those that are usable. Lost slots may come
+*Automatic scale-down*: when slots are missing, the next generation uses those that are available. Lost slots may come
 back, so the query waits for ``patience_ms`` first. If the cluster has as many slots as before, other jobs occupy the
 missing ones, and the query waits for ``OCCUPIED_MS`` at most. It scales up again after the missing slots were usable in
 two polls in a row.
@@ -18,21 +18,24 @@ from penstock.errors import CheckpointFailed, ConfigError, PenstockError, Resour
 from penstock.model.ids import GenerationId
 
 POLL_MS = 5_000.0
-"""Pause between two polls for slots that have come back: each asks Spark."""
+"""Time in milliseconds between two polls for slots that have come back. Each poll asks Spark."""
 STARTING_POLL_MS = 1_000.0
-"""The same while a Generation waits for slots."""
+"""The same while a generation waits for slots."""
 OCCUPIED_MS = 2_000.0
-"""A query waits so long for slots that other jobs occupy. Rescaling from 5 slots to 1 and back took 0.6 to 0.9 s on
-``local[6]``, so scaling down for a job that ends soon costs less than this wait."""
+"""Maximum time in milliseconds for which a query waits for slots that other jobs occupy.
+
+Rescaling from 5 slots to 1 and back took 0.6 to 0.9 s on ``local[6]``. So scaling down for a job that ends soon costs
+less than this wait.
+"""
 
 
 @dataclass(frozen=True)
 class SlotsStatus:
-    """Status of a Generation's slots.
+    """Status of a generation's slots.
 
     Attributes:
-        is_complete: all have registered.
-        is_running: all run.
+        is_complete: True if all have registered.
+        is_running: True if all run.
     """
 
     generation: GenerationId
@@ -45,8 +48,8 @@ class ClusterSlots:
     """Slots of the cluster.
 
     Attributes:
-        usable: those of this query, and free ones.
-        total: all, including those that other queries and jobs occupy.
+        usable: number of slots of this query, plus free ones.
+        total: number of all slots, including those that other queries and jobs occupy.
     """
 
     usable: int
@@ -65,14 +68,14 @@ class TakeSnapshot:
 
 @dataclass(frozen=True)
 class BeginGeneration:
-    """Give the current Generation up, and begin the next one with ``Scaling.parallelism``."""
+    """Give up the current generation, and begin the next one with ``Scaling.parallelism``."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class RescaleEnded:
-    """Answer to the request ``ticket``. ``error`` is None if a Generation runs at the requested parallelism."""
+    """Answer to the request ``ticket``. ``error`` is None if a generation runs at the requested parallelism."""
 
     ticket: int
     error: PenstockError | None = None
@@ -80,7 +83,7 @@ class RescaleEnded:
 
 @dataclass(frozen=True)
 class Warn:
-    """Tell the user that the parallelism is not the requested one, and why."""
+    """Warn the user that the parallelism differs from the requested one, and why."""
 
     text: str
 
@@ -89,7 +92,7 @@ Command = TakeSnapshot | BeginGeneration | RescaleEnded | Warn
 
 
 def no_such_parallelism(parallelism: int, max_parallelism: int) -> ConfigError:
-    """Return the error of a request beyond 1 to ``max_parallelism``."""
+    """Return the error for a request outside 1 to ``max_parallelism``."""
     return ConfigError(
         f"a query cannot be rescaled to {parallelism}: parallelism is 1 to maxParallelism, which is {max_parallelism} "
         "here and cannot be changed"
@@ -97,17 +100,17 @@ def no_such_parallelism(parallelism: int, max_parallelism: int) -> ConfigError:
 
 
 class Scaling:
-    """State machine of one query, over all its Generations.
+    """State machine of one query, over all its generations.
 
     Args:
-        parallelism: of the first Generation.
+        parallelism: parallelism of the first generation.
         max_parallelism: number of key groups, which no parallelism may exceed.
-        may_shrink: scale down by itself.
-        patience_ms: how long slots must be missing that may have been lost.
+        may_shrink: allow automatic scale-down.
+        patience_ms: time for which slots that may have been lost must be missing before a scale-down.
 
     Attributes:
-        parallelism: of the current Generation, or of the next one if none runs.
-        requested: what the user requested.
+        parallelism: parallelism of the current generation, or of the next one if none runs.
+        requested: parallelism that the user requested.
     """
 
     def __init__(self, parallelism: int, max_parallelism: int, *, may_shrink: bool, patience_ms: float) -> None:
@@ -117,7 +120,7 @@ class Scaling:
         self._may_shrink = may_shrink
         self._patience_ms = patience_ms
         self._total_slots = parallelism
-        """Number of slots of the cluster when a Generation last ran."""
+        """Number of slots of the cluster when a generation last ran."""
         self._short_since_ms: float | None = None
         self._poll_at_ms: float | None = None
         self._were_usable = False
@@ -126,7 +129,7 @@ class Scaling:
 
     @property
     def is_rescaling(self) -> bool:
-        """True while the snapshot is taken from which the next Generation begins at the requested parallelism."""
+        """True while the snapshot is taken from which the next generation begins at the requested parallelism."""
         return self._snapshot_of is not None
 
     def rescale(
@@ -146,12 +149,12 @@ class Scaling:
         elif parallelism != self.parallelism:
             if current.is_complete:
                 return self._take_snapshot(current)
-            self.parallelism = parallelism  # nothing runs yet of which a snapshot could be taken
+            self.parallelism = parallelism  # no slots run yet of which a snapshot could be taken
             return [BeginGeneration(f"rescaled to {parallelism}")]
         return []
 
     def running(self, current: SlotsStatus, cluster: ClusterSlots) -> list[Command]:
-        """Handle that all slots of a Generation run."""
+        """Handle the event that all slots of a generation run."""
         self._short_since_ms = None
         self._total_slots = cluster.total
         if self.parallelism == self.requested:
@@ -159,9 +162,12 @@ class Scaling:
         return self._take_snapshot(current) if self._waiting else []  # another parallelism was requested meanwhile
 
     def snapshot_ended(self, generation: GenerationId, problem: BaseException | None) -> list[Command]:
-        """Handle the end of the snapshot that ``TakeSnapshot`` commanded: the Generation is over, or continues."""
+        """Handle the end of the snapshot that ``TakeSnapshot`` commanded.
+
+        The generation ends if the snapshot succeeded; otherwise it continues.
+        """
         if self._snapshot_of != generation:
-            return []  # it failed meanwhile: the next one has the requested parallelism anyway
+            return []  # the generation failed meanwhile: the next one has the requested parallelism anyway
         self._snapshot_of = None
         if problem is None:
             self.parallelism = self.requested
@@ -173,7 +179,7 @@ class Scaling:
         return self._answer(error)
 
     def generation_ended(self) -> None:
-        """Give the next Generation the requested parallelism, if a snapshot was being taken for that."""
+        """Give the next generation the requested parallelism, if a snapshot was being taken for that."""
         if self._snapshot_of is not None:
             self._snapshot_of = None
             self.parallelism = self.requested
@@ -181,7 +187,7 @@ class Scaling:
     # -- slots of the cluster -----------------------------------------------------------------------------------------
 
     def must_count(self, now_ms: float) -> bool:
-        """Return True if ``shrink`` must be called after a Generation that could not start for lack of slots."""
+        """Return True if ``shrink`` must be called after a generation that could not start for lack of slots."""
         return self._may_shrink and self._waited_ms(now_ms) >= min(self._patience_ms, OCCUPIED_MS)
 
     def shrink(self, cluster: ClusterSlots, now_ms: float) -> list[Command]:
@@ -190,7 +196,7 @@ class Scaling:
         if not 0 < usable < self.parallelism:
             return []
         if self._waited_ms(now_ms) < self._patience_ms and cluster.total < self._total_slots:
-            return []  # what was lost may come back
+            return []  # lost slots may come back
         text = (
             f"{self.parallelism - usable} of {self.parallelism} slots are lost, or other jobs occupy them: the query "
             f"continues with {usable} until they are free"
@@ -204,7 +210,7 @@ class Scaling:
         return [Warn(text), *self._answer(error)]
 
     def poll_due(self, current: SlotsStatus | None, now_ms: float) -> bool:
-        """Return True if the slots of the cluster must be counted now; ``polled`` follows. Call it often."""
+        """Return True if the slots of the cluster must be counted now; ``polled`` follows. It may be called often."""
         if current is None:
             return False
         if not current.is_complete:
@@ -214,7 +220,7 @@ class Scaling:
         return self._is_due(now_ms, POLL_MS)
 
     def polled(self, current: SlotsStatus, cluster: ClusterSlots, now_ms: float) -> list[Command]:
-        """Scale down if a Generation waits too long for slots, and up after the missing slots were usable twice."""
+        """Scale down if a generation waits too long for slots; scale up after the missing ones were usable twice."""
         if not current.is_complete:
             commands = self.shrink(cluster, now_ms)
             return [*commands, BeginGeneration(f"it continues with {self.parallelism} slots")] if commands else []

@@ -9,14 +9,14 @@ from penstock.coordinator.machines.checkpoint_events import SnapshotFailed, Snap
 from penstock.coordinator.machines.checkpoint_lifecycle import Waiting
 
 MAX_REQUESTS = 64
-"""Number of requests that may wait; more are refused."""
+"""Maximum number of waiting requests; more are refused."""
 
 
 class SnapshotRequests(deque[Waiting]):
     """Requests in the order in which their checkpoints are triggered."""
 
     def add(self, request: SnapshotRequested, now_ms: float) -> list[SnapshotFailed]:
-        """Append a request. That of the planned batch comes first, because all others wait for it."""
+        """Append a request. The request of the planned batch is put first, because all others wait for it."""
         if len(self) >= MAX_REQUESTS:
             return [SnapshotFailed(request.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
         deadline_ms = None if request.timeout_ms is None else now_ms + request.timeout_ms
@@ -25,7 +25,7 @@ class SnapshotRequests(deque[Waiting]):
         return []
 
     def expire(self, now_ms: float) -> list[SnapshotFailed]:
-        """Remove the requests whose time-out is over."""
+        """Remove the requests whose time-out has passed."""
         late = [one for one in self if one.deadline_ms is not None and now_ms >= one.deadline_ms]
         self._drop(late)
         return [
@@ -34,9 +34,9 @@ class SnapshotRequests(deque[Waiting]):
         ]
 
     def drop_planned(self) -> None:
-        """Remove the request for the planned batch of an ended Generation.
+        """Remove the request for the planned batch of an ended generation.
 
-        In the next Generation it would take its checkpoint before the batch is read.
+        Otherwise the next generation would take its checkpoint before the batch is read.
         """
         self._drop([one for one in self if one.request.planned])
 
@@ -48,7 +48,7 @@ class SnapshotRequests(deque[Waiting]):
 
     @property
     def deadlines_ms(self) -> list[float]:
-        """Times at which ``expire`` has something to do."""
+        """Times at which ``expire`` will remove a request."""
         return [one.deadline_ms for one in self if one.deadline_ms is not None]
 
     def _drop(self, requests: Iterable[Waiting]) -> None:

@@ -1,32 +1,32 @@
-"""Split assigner: assigns the splits of a source to its readers, and finds out when the source is idle or finished.
+"""Split assigner: assigns the splits of a source to its readers, and detects that the source is idle or finished.
 
-There is one machine per source vertex. It owns the discovery state and the splits that were discovered but not yet
-assigned. A split is assigned in answer to one request, to one reader, and belongs to that reader from then on.
+There is one state machine per source vertex. It owns the discovery state and the splits that were discovered but not
+yet assigned. A split is assigned in answer to one request, to one reader, and belongs to that reader from then on.
 Everything is in discovery order, so a restored assigner assigns the same splits.
 
-*Idle*: a reader is idle when its status reports no unread split and none is on its way to it. A split whose rows are
+*Idle*: a reader is idle when its status reports no unread split and none is in flight to it. A split whose rows are
 still held by user functions counts as unread. The source is idle when all readers are idle, nothing is pending, and a
 discovery that began after that found nothing. Then event time may rise to the largest watermark that a reader has seen.
 ``SourceIdle`` is sent once; only a new split, or a higher watermark, makes it possible again.
 
 *Finished*: a discovery may report that it is the last one. After that nothing is discovered any more. The source has
 ended when everything is assigned and all readers are idle; ``NoMoreSplits`` is sent once. Readers end after the
-watermark of ``SourceIdle``: otherwise the windows that are open at the end would depend on which reader read which
-split. A source that ends without a row ends at the start of event time, so that no other source gets ahead of what a
-later run may find in this one.
+watermark of ``SourceIdle``. Otherwise the windows that are open at the end would depend on which reader read which
+split. A source that ends without a row ends at the start of event time, so that no other source gets ahead of rows that
+a later run may find in this one.
 
 *Freezing* ends an endless source: the source and, once all of them run, its readers read the input that exists now and
-end. Requests and statuses from before ``FreezeReaders`` are void, because the reader may have called itself idle while
-rows existed. A *drained* source is frozen and ends with event time: its last watermark is the largest one. All rows
-that it would read after that would be late, so a restored one ends without another discovery.
+end. Requests and statuses from before ``FreezeReaders`` are void, because the reader may have reported that it was idle
+while rows existed. A *drained* source is frozen and ends with event time: its last watermark is the largest one. All
+rows that it would read after that would be late, so a restored one ends without another discovery.
 
 A reader without event time follows the watermark of other readers in a round (``event_time_rounds``).
 
 *Pausing*: while in-flight data is drained, readers read nothing and nothing is discovered. Splits that were discovered
-before are still assigned, and a discovery that runs is still completed.
+before are still assigned, and a running discovery is still completed.
 
 *Planned batch*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery
-until ``ReleaseDiscovery``, because the rows of the batch are an epoch of their own.
+until ``ReleaseDiscovery``, because the rows of the batch must form one epoch.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 
 PENDING_PER_READER = 2
-"""More splits are discovered only while fewer are pending: pending splits are stored in every snapshot."""
+"""Number of pending splits per reader below which more are discovered. Every snapshot stores the pending splits."""
 EMPTY_DISCOVERY_PAUSE_MS = 100
-"""Pause after a discovery that found nothing: the latency of an idle source against the cost of listing."""
+"""Pause after a discovery that found nothing. It trades the latency of an idle source against the cost of listing."""
 FOUND_DISCOVERY_PAUSE_MS = 10
-"""Pause after a discovery that found something, so that a source that always finds a little cannot spin."""
+"""Pause after a discovery that found splits, so that a source that always finds a few does not cause a busy loop."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ FOUND_DISCOVERY_PAUSE_MS = 10
 
 @dataclass(frozen=True)
 class SplitsFound:
-    """The discovery that ``Discover`` commanded has ended."""
+    """Reports the result of the discovery that ``Discover`` commanded."""
 
     generation: GenerationId
     vertex: int
@@ -78,14 +78,14 @@ class SplitsFound:
 
 @dataclass(frozen=True)
 class ReleaseDiscovery:
-    """Begin to discover: the planned batch is complete."""
+    """Begin to discover, because the planned batch is complete."""
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """Read the input that exists now, and end; once per Generation.
+    """Read the input that exists now, and end. Takes effect once per generation.
 
-    ``drain``: event time ends, too. It may follow later.
+    ``drain``: event time ends, too. A second event may set it later.
     """
 
     drain: bool = False
@@ -93,7 +93,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class Pause:
-    """Read and discover nothing, or (``paused`` is False) continue. Only while all readers run."""
+    """Pause reading and discovery, or (``paused`` is False) resume. Allowed only while all readers run."""
 
     paused: bool
 
@@ -128,11 +128,11 @@ class Reader:
     """The assigner's view of one reader.
 
     Attributes:
-        assigned: number of splits that it was assigned in this Generation.
+        assigned: number of splits assigned to it in this generation.
         requests: True while its request is open.
-        status: the newest one; None: no valid one yet.
+        status: the newest status; None: there is no valid one yet.
         watermark_us: the largest watermark that it has reported as sent.
-        is_stalled: True if it is idle, or its watermark is the same as in the report before.
+        is_stalled: True if it is idle, or its watermark is the same as in the previous report.
         target_us: the watermark of the last ``AdvanceWatermark`` to it.
     """
 
@@ -149,7 +149,7 @@ class Reader:
 
     @property
     def unread(self) -> int:
-        """Number of unread splits, including those on their way to the reader."""
+        """Number of unread splits, including those in flight to the reader."""
         on_the_way = self.assigned - (0 if self.status is None else self.status.received)
         return on_the_way + (0 if self.status is None else self.status.unread)
 
@@ -165,7 +165,7 @@ class DiscoveredSplits:
 
 @dataclass(frozen=True)
 class SourceCapture:
-    """Coordinator's part of a source in a checkpoint. ``discoveries``: those whose splits may not all be read."""
+    """The driver's part of a source in a checkpoint. ``discoveries``: those whose splits may not all be read."""
 
     manifest: SourceManifest
     discoveries: tuple[DiscoveredSplits, ...]
@@ -174,7 +174,7 @@ class SourceCapture:
 def last_fully_read(capture: SourceCapture, unread: Collection[str]) -> DiscoveredSplits | None:
     """Return the newest discovery of a complete snapshot whose splits, and all before them, were read.
 
-    ``Source.committed`` is called with its state; None: nothing was read to its end.
+    ``Source.committed`` is called with its state. Return None if no discovery was read to its end.
 
     Args:
         unread: ids of the splits that readers hold in the snapshot.
@@ -190,18 +190,18 @@ def last_fully_read(capture: SourceCapture, unread: Collection[str]) -> Discover
 
 @dataclass
 class SplitAssigner:
-    """The pure machine of one source vertex in one Generation.
+    """Pure state machine of one source vertex in one generation.
 
     Args:
-        generation: the Generation.
+        generation: number of the generation.
         operator_id: the source operator.
         vertex: its vertex.
-        parallelism: how many readers there are.
+        parallelism: number of readers.
         restored: its manifest in the restored snapshot, or None at the first start.
-        restored_unread: ids of the splits that the snapshot gives to readers.
-        discovers_ahead: as the source says (``Source.discovers_ahead``).
+        restored_unread: ids of the splits that the snapshot assigns to readers.
+        discovers_ahead: see ``Source.discovers_ahead``.
         discovery_held: True if there is no discovery before ``ReleaseDiscovery``.
-        paused: readers begin paused, and there is no discovery before ``Pause(False)``.
+        paused: True if readers begin paused, and there is no discovery before ``Pause(False)``.
     """
 
     generation: GenerationId
@@ -276,7 +276,7 @@ class SplitAssigner:
         return not self._pending and all(reader.idle for reader in self._readers)
 
     def next_wake_ms(self) -> float | None:
-        """Time of the next discovery; None while one runs, enough splits are pending, or none is needed."""
+        """Return the time of the next discovery; None while one runs, enough splits are pending, or none is needed."""
         if self._discovering or not self._may_discover or self._has_enough_pending():
             return None
         return self._next_discovery_ms
@@ -325,7 +325,7 @@ class SplitAssigner:
         """Forget a discovery whose splits are read, and those before it.
 
         Returns:
-            False if it was marked already: an older snapshot may complete after a newer one.
+            False if it was marked before, because an older snapshot may complete after a newer one.
         """
         is_newer = discovery.serial > self._newest_read
         self._newest_read = max(self._newest_read, discovery.serial)
@@ -405,8 +405,10 @@ class SplitAssigner:
         return [SourceIdle(self.vertex, watermark_us)]
 
     def _assign(self) -> list[SplitCommand]:
-        """Assign pending splits to readers with a request: to their homes, else to the reader with the fewest unread
-        splits, then by index."""
+        """Assign pending splits to readers with an open request.
+
+        A split goes to its home, or without one to the reader with the fewest unread splits, then the lowest index.
+        """
         commands: list[SplitCommand] = []
         kept: list[Split] = []
         while self._pending and any(reader.requests for reader in self._readers):
@@ -456,7 +458,8 @@ class SplitAssigner:
     def _has_enough_pending(self) -> bool:
         if self.discovers_ahead or self._frozen:  # input that exists at the freeze must not be found much later
             return len(self._pending) >= PENDING_PER_READER * self.parallelism
-        return not any(reader.requests for reader in self._readers)  # readers that wait have no pending split
+        # readers with an open request have no pending split
+        return not any(reader.requests for reader in self._readers)
 
     def check_invariants(self) -> None:
         ids = [split.split_id for split in self._pending]
