@@ -55,7 +55,7 @@ class MemoryView:
         return len(self._parts)
 
     def refresh(self) -> None:
-        """Replace the view if other rows are committed now. May be called from any thread."""
+        """Replace the view if the committed rows have changed. May be called from any thread."""
         with self._lock:
             version, epochs = self._sink.epochs()
             if version != self._version:

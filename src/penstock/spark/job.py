@@ -5,7 +5,7 @@ The job is ``spark.range(P).mapInArrow(slot, schema, barrier=True)``, so Spark's
 0.32 s (0.29 s), from ``kill -9`` of a worker to the failed job 0.04 s (0.03 s), to all tasks of the next job running
 0.37 s (0.32 s), orderly end 0.05 s (0.03 s). The difference is too small to justify another form.
 
-A cancelled job ends for the driver after 0.02 s, but its Python workers are killed only 4 s later. So the quick way to
+A canceled job ends for the driver after 0.02 s, but its Python workers are killed only 4 s later. So the quick way to
 end a generation is to close its links. Cancellation is for slots that do not respond.
 
 With dynamic allocation Spark refuses barrier stages. Then the job is an ordinary one, a *gang*: the driver waits until

@@ -110,7 +110,7 @@ class SparkLauncher:
         return leaving_executors(self._spark)
 
     def give_up_job(self, why: str) -> None:
-        """End the newest job as failed. Spark then chooses the executors of the next generation anew."""
+        """End the newest job as failed. Spark then chooses executors for the next generation."""
         if self._job is not None:
             self._job.give_up(why)
 
