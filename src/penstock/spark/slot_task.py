@@ -97,7 +97,7 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
 
 
 def _host(context: TaskContext, driver: str) -> str | None:
-    """Return the host at which other executors reach this one. None: the slot's link to the driver shows the host."""
+    """Return the host at which other slots reach this one. None: use the local address of the link to the driver."""
     if driver.startswith("127."):
         return None  # everything is on one machine
     of_all = context.getLocalProperty("addresses")  # of a barrier stage's tasks, as host:port
