@@ -1,1 +1,1 @@
-"""PySpark's surface for defining and starting queries: session, writer, triggers, sinks, start."""
+"""User API for defining and starting queries: sessions, writers, triggers, sinks, start."""

@@ -17,13 +17,14 @@ from penstock.connectors.memory import MemorySink
 from penstock.spark.arrow_frames import ArrowFrames
 
 MERGED = 10
-"""So many parts of one size become one. A row is handed to Spark once, and once more each time there are ten times as
-many: a commit costs what its own rows do, and a view of a million epochs has at most 60 parts."""
+"""Number of parts of the same size that are merged into one. A row is handed to Spark once, and again each time the
+number of epochs grows tenfold. So a commit costs little more than its own rows, and a view of a million epochs has at
+most 60 parts."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of the epochs ``first`` to ``stop - 1``, which were merged ``level`` times."""
+    """The rows of the epochs ``first`` to ``stop - 1``. ``level`` is the number of merges they went through."""
 
     level: int
     first: int
@@ -32,10 +33,12 @@ class _Part:
 
 
 class MemoryView:
-    """Replaced after every commit that changed the sink's rows. Most of them are converted for Spark when they are
-    read: at a commit, that would take CPU from the query, for rows that maybe nobody looks at.
+    """View that is replaced after every commit that changed the sink's rows.
 
-    A DataFrame taken from the view keeps the rows it had then; read ``spark.table(name)`` again for the newest.
+    Most rows are converted for Spark when they are read. A conversion at the commit would take CPU time from the query,
+    possibly for rows that are never read.
+
+    A DataFrame taken from the view keeps the rows of that moment; call ``spark.table(name)`` again for the newest.
     """
 
     def __init__(self, spark: SparkSession, sink: MemorySink, schema: StructType) -> None:
@@ -52,7 +55,7 @@ class MemoryView:
         return len(self._parts)
 
     def refresh(self) -> None:
-        """Show what is committed now. May be called from any thread."""
+        """Replace the view if the committed rows have changed. May be called from any thread."""
         with self._lock:
             version, epochs = self._sink.epochs()
             if version != self._version:
@@ -79,7 +82,10 @@ class MemoryView:
 
 
 def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
-    """Rows whose structs have fields of the query's names: several of one name have others in Arrow."""
+    """Return the rows with the query's names for struct fields.
+
+    Arrow uses other names if several fields of a struct have the same name.
+    """
     if not any(list(repeated_fields(field.name, field.dataType.jsonValue())) for field in schema):
         return rows
     numbered = rows.toDF(*(str(index) for index in range(len(schema))))

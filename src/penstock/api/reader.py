@@ -1,4 +1,4 @@
-"""``penstock.readStream(spark)``: PySpark's reader, with the formats that Penstock brings along."""
+"""``penstock.readStream(spark)``: PySpark's reader, with Penstock's own formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from penstock.spark.kafka import SPARKS_FORMAT, kafka_format
 
 
 def readStream(spark: SparkSession) -> DataStreamReader:  # noqa: N802 - the name PySpark's users know
-    """``spark.readStream``, for which ``format("kafka")`` needs no jar. What it loads is an ordinary DataFrame."""
+    """Return a reader like ``spark.readStream`` whose ``format("kafka")`` needs no jar.
+
+    Its ``load`` returns an ordinary DataFrame.
+    """
     return DataStreamReader(spark)
 
 

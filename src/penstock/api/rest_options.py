@@ -12,7 +12,7 @@ from penstock.errors import ConfigError
 PREFIX = "rest."
 """Prefix of these options, after ``spark.penstock.``."""
 PORT_RETRIES_CONF = "spark.port.maxRetries"
-"""Setting that Spark has for its UI."""
+"""Spark's setting for its UI: how many ports to try."""
 
 
 def _text(name: str, text: str) -> str:
@@ -38,7 +38,7 @@ REST_OPTIONS = tuple(sorted(_PARSERS))
 
 
 def is_rest_option(name: str) -> bool:
-    """Return True for an option of the REST service. ``name`` has no ``spark.penstock.``."""
+    """Return True for an option of the REST service. ``name`` is without the prefix ``spark.penstock.``."""
     return name.lower().startswith(PREFIX)
 
 
@@ -46,10 +46,11 @@ def parse_rest_options(texts: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the arguments of ``penstock.serve``, or None if ``rest.enabled`` is not true.
 
     Args:
-        texts: options without prefix. Those that are not of the REST service are ignored.
+        texts: options without prefix. Options that do not belong to the REST service are ignored.
 
     Raises:
-        ConfigError: an unknown name or a bad value. The message has no value of an unknown name, which may be a secret.
+        ConfigError: an unknown name or a bad value. For an unknown name the message omits the value, which may be a
+            secret.
     """
     by_lower = {name.lower(): name for name in _PARSERS}
     arguments: dict[str, Any] = {}
@@ -73,8 +74,9 @@ def reserved_service(arguments: Mapping[str, Any] | None, retries: str | None) -
         retries: the session's setting ``PORT_RETRIES_CONF``: number of next ports to try if the port is in use.
 
     Yields:
-        A function that starts the service. It does nothing if the same service runs already. The service belongs to the
-        driver, not to the query: it runs until the program ends or stops it. Without a call the port is released.
+        A function that starts the service. It does nothing if the same service already runs. The service belongs to the
+        driver, not to the query: it runs until the program ends or stops it. If the function is not called, the port is
+        released.
 
     Raises:
         ConfigError, ResourceError: as ``penstock.serve``.

@@ -1,4 +1,4 @@
-"""The embedded Spark session, and the checks that a session can run Penstock at all."""
+"""The embedded Spark session, and the checks that Penstock can run in a session."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MIN_JAVA = 17
 
 
 def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a new embedded one with ``local[2 * cores + 2]``.
+    """Return the active session, or a new embedded one with ``local[2 * cores + 2]``.
 
-    A local master's number is a count of threads, not of cores: a running query holds its slots, and other Spark jobs
-    of the session need slots of their own.
+    The number in a local master counts threads, not cores. A running query holds its slots, and other Spark jobs of
+    the session need slots of their own.
 
     Args:
-        app_name: shown by Spark's UI.
+        app_name: name shown in Spark's UI.
         conf: Spark settings for a new session, for example ``{"spark.ui.enabled": "false"}``.
 
     Raises:
-        ResourceError: there is no Java 17 or newer; says what to install.
+        ResourceError: a new session is needed, and there is no Java 17 or newer. The message says what to install.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -47,10 +47,10 @@ def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark will start.
+    """Return the major version of the Java that Spark will start.
 
     Raises:
-        ResourceError: none, or one older than 17.
+        ResourceError: Java is missing or older than 17.
     """
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home) / "bin" / "java") if java_home else shutil.which("java")
@@ -68,9 +68,9 @@ def check_java() -> int:
 
 
 def set_workers_python(spark: SparkSession) -> None:
-    """Let local workers run this very Python: another one would lack Penstock and the user's packages.
+    """Make local workers run this Python interpreter. Another one would lack Penstock and the user's packages.
 
-    Only where the user did not choose one, and only on a local master; on a cluster the path may differ by right.
+    Do nothing if ``PYSPARK_PYTHON`` is set, or if the master is not local: on a cluster the path may differ.
     """
     context = spark.sparkContext
     if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:

@@ -1,7 +1,7 @@
-"""Generator of ``docs/settings.md``: the treatment of every setting, method, option and parameter of state.
+"""Generator of ``docs/settings.md``: the treatment of every setting, method, option and state parameter.
 
-``spark_settings`` declares the settings, the connectors that read options declare these (``OptionTexts``), and this
-module declares the rest.
+Settings are declared in ``spark_settings``, options in the connectors that read them (``OptionTexts``), and all the
+rest in this module.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPARKS_OPTIONS: dict[str, tuple[str, ...]] = {
     "parquet": ("compression", "datetimeRebaseMode", "int96RebaseMode", "mergeSchema", "parquet.compression"),
     "text": ("compression", "encoding", "lineSep", "wholetext"),
 }
-"""Spark's own options of each format, from Spark's classes (``CSVOptions`` and the like)."""
+"""Spark's own options of each format, taken from Spark's classes (``CSVOptions`` and others)."""
 
 _METHODS = (
     ("`DataStreamReader`: `format`, `schema`, `option`, `options`, `load`, `table`, `parquet`, `orc`, `csv`, `json`, "

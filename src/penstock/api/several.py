@@ -1,4 +1,4 @@
-"""``penstock.start([...])``: several outputs in one query. What their writers say about the query must agree."""
+"""``penstock.start([...])``: several outputs in one query. The writers' settings for the query must agree."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ INTERVAL = "checkpoint.interval"
 def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
     """Start one query that has an output for every writer.
 
-    The DataFrames are derived from a common one: what they share from the source on is done once, the source is read
-    once. All outputs are one job with one checkpoint location: a snapshot holds all of them, and each sink gets its
-    rows exactly once. What concerns the query (``checkpointLocation``, ``trigger``, options of Penstock) may be said by
-    any of the writers; sink, ``outputMode`` and ``queryName`` are each writer's own, and the query is called by the
-    first name there is. The order counts: an output's place in the list is part of its operators' ids, so add outputs
-    at the end.
+    The DataFrames must have a source in common. The source is read once, and the operators that the DataFrames share
+    run once. All outputs are one job with one checkpoint location: a snapshot covers all of them, and each sink gets
+    its rows exactly once.
+
+    Settings of the query (``checkpointLocation``, ``trigger``, Penstock's options) may be set on any of the writers.
+    Sink, ``outputMode`` and ``queryName`` are set per writer; the first ``queryName`` in the list names the query. The
+    order matters: an output's position is part of its operators' ids, so add outputs at the end.
 
     Args:
-        writers: from ``penstock.writeStream(df)``, not started.
+        writers: writers from ``penstock.writeStream(df)`` that are not started.
 
     Raises:
-        ConfigError: none, no writer, settings that contradict each other, two outputs to one target, or DataFrames
-            without a source in common.
-        PenstockError: as for ``DataStreamWriter.start``.
+        ConfigError: the list is empty or has something other than writers, settings contradict each other, two outputs
+            have the same target, or the DataFrames have no source in common.
+        PenstockError: see ``DataStreamWriter.start``.
     """
     listed = list(writers)
     for writer in listed:
@@ -56,7 +57,8 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
     """Combine the requests of all writers.
 
     Raises:
-        ConfigError: two of them contradict each other; both values are named.
+        ConfigError: two requests contradict each other. The message names both values, except for options that may be
+            a secret.
     """
     names = [request.name for request in requests if request.name is not None]
     triggers = [None if request.trigger == Trigger() else request.trigger for request in requests]
@@ -65,7 +67,7 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
         for name in dict.fromkeys(name for request in requests for name in request.engine_options)
         if name != INTERVAL
     }
-    # A writer's trigger says how often, and goes before its own option.
+    # A writer's trigger sets the interval, and takes precedence over the writer's own option.
     intervals = [request.trigger.interval or request.engine_options.get(INTERVAL) for request in requests]
     options[INTERVAL] = _agreed(INTERVAL, intervals, lambda text: duration_ms(INTERVAL, text))
     return QueryRequest(
@@ -79,7 +81,7 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
 
 
 def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object] = lambda value: value) -> _T | None:
-    """Return the value that all requests with a value agree on."""
+    """Return the value that all requests agree on, or None if no request has one. Otherwise raise ConfigError."""
     values = [(output, value) for output, value in enumerate(said) if value is not None]
     for output, value in values[1:]:
         first, other = values[0]
@@ -97,14 +99,14 @@ def _location_key(location: str) -> str:
     try:
         return canonical_location(location)
     except PenstockError:
-        return location  # refused later, by name
+        return location  # it is refused later, with an error that names it
 
 
 def _path(location: str) -> str:
     try:
         return os.path.realpath(local_path(location))
     except PenstockError:
-        return location  # refused later, by name
+        return location  # it is refused later, with an error that names it
 
 
 def _refuse_shared_targets(outputs: Sequence[OutputRequest]) -> None:

@@ -1,4 +1,4 @@
-"""Request for a sink, as a writer collects it, and the sink made from it."""
+"""Requests for sinks, as a writer collects them, and the outputs made from them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = get_logger(__name__)
 
 
 WRITER_OPTIONS = (*OPTION_NAMES, *REST_OPTIONS, "checkpointLocation", "startFrom", "startMode")
-"""Options that the writer keeps, without prefix. All others belong to the sink."""
+"""Options that belong to the writer, without prefix. All others belong to the sink."""
 _ALMOST = 0.9
-"""Likeness of two names that differ in about one letter of ten."""
+"""Similarity of two names that differ in about one letter of ten."""
 
 
 class SinkKind(Enum):
-    """Kind of sink: chosen by ``format(...)``, or by a method of its own."""
+    """Kind of sink: chosen by ``format(...)``, or by a separate method."""
 
     FORMAT = "format"
     FOREACH = "foreach"
@@ -38,8 +38,13 @@ class SinkKind(Enum):
 
 @dataclass(frozen=True)
 class Output:
-    """A sink, and what the session does after each committed epoch. ``runs_spark_jobs``: its commits do, so that a slot
-    has to be left free for them."""
+    """Sink of one output.
+
+    Attributes:
+        sink: the sink.
+        on_commit: called in the driver after each committed epoch.
+        runs_spark_jobs: True if commits run Spark jobs. Then one Spark slot must stay free for them.
+    """
 
     sink: Sink
     on_commit: Callable[[], None] = lambda: None
@@ -51,9 +56,11 @@ _TEMPORARY_FORMATS = ("memory", "console", "noop")
 
 @dataclass(frozen=True)
 class SinkRequest:
-    """Request for a sink; option names are in lower case.
+    """Request for a sink.
 
-    ``target``: the function or writer of ``foreach`` and ``foreachBatch``, the table's name of ``toTable``.
+    Attributes:
+        options: options by name; names are in lower case.
+        target: the function or writer for ``foreach`` and ``foreachBatch``, the table's name for ``toTable``.
     """
 
     format: str | type[DataSource]
@@ -66,29 +73,32 @@ class SinkRequest:
 
     @property
     def temporary(self) -> bool:
-        """Without a checkpointLocation the query gets one that ``stop`` removes, as in Spark: the sink itself keeps
-        nothing over a restart, or nothing that Penstock knows of."""
+        """True if a query without a ``checkpointLocation`` gets a temporary one, as in Spark.
+
+        The temporary location is removed when the query ends. Such a sink keeps no rows over a restart, or none that
+        Penstock knows of.
+        """
         if self.kind is SinkKind.FORMAT:
             return self.format in _TEMPORARY_FORMATS
         return self.kind in (SinkKind.FOREACH, SinkKind.FOREACH_BATCH)
 
 
 def time_zone(spark: SparkSession) -> str:
-    """The session's."""
+    """Return the time zone of the session."""
     return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
 def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Raise ConfigError for the first option that neither the sink nor Penstock has."""
+    """Raise ConfigError for the first option that neither the sink nor Penstock knows."""
     unknown = sorted(set(options) - {name.lower() for name in known})
     if unknown:
         raise unknown_option(unknown[0], f"the {sink} sink", known, WRITER_OPTIONS)
 
 
 def warn_of_misspelled(sink: str, options: Mapping[str, str]) -> None:
-    """Log options that the sink gets, but whose names are almost names of Penstock's own options.
+    """Log a warning for each option whose name is almost the name of one of Penstock's own options.
 
-    For sinks whose options Penstock does not know: it cannot refuse any.
+    For sinks whose options Penstock does not know and so cannot refuse.
     """
     for name in options:
         meant = nearest_name(name, WRITER_OPTIONS, _ALMOST)
@@ -107,7 +117,7 @@ def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) 
 
 
 def refuse_all_but_append(source: str, request: SinkRequest) -> None:
-    """Refuse other modes with Spark's message: files are added, never changed."""
+    """Raise UnsupportedPlan, with Spark's message, for modes other than append: files are only ever added."""
     if request.output_mode != "append":
         raise UnsupportedPlan(
             f"Invalid streaming output mode: {request.output_mode}. This output mode is not supported in Data Source "

@@ -40,11 +40,16 @@ _NOT_YET = {
 
 
 def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """The sink of one query; ``schema`` is of the rows that reach it.
+    """Return the sink for one output of a query.
+
+    Args:
+        df: the DataFrame to write.
+        request: what the user asked for.
+        schema: schema of the rows that reach the sink.
 
     Raises:
-        ConfigError: an unknown format or sink option, or a missing one.
-        NotSupported: the sink cannot take the output mode or a column.
+        ConfigError: the format or a sink option is unknown, or a required option is missing.
+        NotSupported: the sink does not support the output mode or a column.
     """
     if request.kind is not SinkKind.FORMAT:
         return _CREATE_BY_METHOD[request.kind](df, request, schema)
@@ -104,7 +109,7 @@ _CREATE: dict[str, _Create] = {
     "noop": _noop,
     **dict.fromkeys(FILE_FORMATS, file_output),
 }
-"""Sinks by format."""
+"""Constructors of sinks by format."""
 
 _CREATE_BY_METHOD: dict[SinkKind, _Create] = {
     SinkKind.FOREACH: foreach,

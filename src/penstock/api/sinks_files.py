@@ -1,4 +1,4 @@
-"""The file sinks, and what Spark says about their columns and options."""
+"""The file sinks, with Spark's rules for their columns and options."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ FILE_FORMATS = ("csv", "json", "parquet", "text")
 
 
 def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """A sink of one of ``FILE_FORMATS``.
+    """Return a sink for one of ``FILE_FORMATS``.
 
     Raises:
-        ConfigError: an unknown option or partition column, a bad value, no path, columns equal but for case.
-        NotSupported: a type that the format cannot hold, or another mode than append.
+        ConfigError: an option or partition column is unknown, a value is bad, the path is missing, or the names of two
+            columns differ only in case.
+        NotSupported: the format cannot hold a type, or the mode is not append.
     """
     assert isinstance(request.format, str)
     name = request.format.strip().lower()
@@ -78,7 +79,7 @@ def _format(spark: SparkSession, name: str, rows: pa.Schema, options: OptionText
 
 
 def _writable(name: str, schema: pa.Schema, case_sensitive: bool) -> pa.Schema:
-    """The schema without what only the query knows."""
+    """Return the schema without nullability and metadata; raise WrongPlan if two columns have the same name."""
     seen: dict[str, str] = {}
     for field in schema:
         key = field.name if case_sensitive else field.name.lower()

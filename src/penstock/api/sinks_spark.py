@@ -1,4 +1,4 @@
-"""The sinks that hand rows to the user or to Spark: ``foreach``, ``foreachBatch`` and ``toTable``."""
+"""Sinks that pass rows to the user's function or to Spark: ``foreach``, ``foreachBatch`` and ``toTable``."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from penstock.spark.staged_frames import staged_frame, with_distinct_fields
 
 
 def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """``foreach(f)``."""
+    """Return the sink of ``foreach(f)``."""
     _refuse_partitions("foreach", request)
     refuse_unknown("foreach", request.options, ())
     return Output(ForeachSink(schema, df.schema.json(), request.target))
 
 
 def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """``foreachBatch(func)``."""
+    """Return the sink of ``foreachBatch(func)``."""
     _refuse_partitions("foreachBatch", request)
     refuse_unknown("foreachBatch", request.options, ())
     func, spark, columns = request.target, df.sparkSession, df.schema.json()
@@ -69,11 +69,13 @@ def _case_sensitive(spark: SparkSession) -> bool:
 
 
 def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """``toTable(name)``: what is there is checked now, a missing table is created when the query starts.
+    """Return the sink of ``toTable(name)``.
+
+    An existing table is checked now. A missing table is created when the query starts.
 
     Raises:
-        ConfigError: the table is of another format or partitioned otherwise, or the rows do not fit it.
-        NotSupported: what holds the table cannot take each epoch exactly once.
+        ConfigError: the table has another format or other partition columns, or the rows do not fit it.
+        NotSupported: the table's provider cannot write each epoch exactly once.
     """
     name, provider = request.target, request.format
     if not isinstance(name, str) or not name.strip():
@@ -138,7 +140,10 @@ def _check_table(name: str, table: FileTable, provider: str, request: SinkReques
 
 
 def _is_at(location: str, path: str) -> bool:
-    """Return True if the path names the location. Spark chooses the directory that a relative path starts from."""
+    """Return True if the path may name the location.
+
+    Spark chooses the directory in which it resolves a relative path, so only the end of the location is compared.
+    """
     plain = path.removeprefix("file:")
     if os.path.isabs(plain):
         return os.path.realpath(plain) == os.path.realpath(location)
@@ -146,7 +151,7 @@ def _is_at(location: str, path: str) -> bool:
 
 
 class SparkTableWriter:
-    """Spark's part of a table's commits, as ``TableWriter``. Arguments as the user gave them."""
+    """Spark's part of a table's commits; implements ``TableWriter``. The arguments are the user's own."""
 
     def __init__(
         self,

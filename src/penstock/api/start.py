@@ -40,12 +40,12 @@ from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
 
 LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
-"""Spark's own setting: a base directory; the query's name is appended."""
+"""Spark's own setting: a base directory. The query's name is appended."""
 
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """Request for one output."""
+    """DataFrame of one output and the request for its sink."""
 
     df: DataFrame
     sink: SinkRequest
@@ -53,9 +53,11 @@ class OutputRequest:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """Request of a user to start a query.
+    """Request to start a query, without its outputs.
 
-    Engine options are without prefix and in lower case. ``start_from``, ``start_mode``: see ``start_from.py``.
+    Attributes:
+        engine_options: Penstock's options by name, without prefix and in lower case.
+        start_from, start_mode: see ``start_from.py``.
     """
 
     name: str | None
@@ -67,7 +69,10 @@ class QueryRequest:
 
 
 def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
-    """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
+    """Compile and check the outputs, and start the query. If an error is raised, nothing is left behind.
+
+    See ``DataStreamWriter.start`` for the errors.
+    """
     for output in outputs:
         check_dataframe(output.df)
     spark = outputs[0].df.sparkSession
@@ -168,13 +173,13 @@ def _sink_specs(outputs: Sequence[Output]) -> list[SinkSpec]:
 
 
 def _committed(outputs: Sequence[Output]) -> None:
-    """An epoch is visible: whatever the sinks have to do in the session."""
+    """Run what the sinks do in the session after an epoch is visible."""
     for output in outputs:
         output.on_commit()
 
 
 def session_options(spark: SparkSession) -> dict[str, str]:
-    """The session's ``spark.penstock.*`` settings, without prefix and in lower case."""
+    """Return the session's ``spark.penstock.*`` settings, without prefix and in lower case."""
     return {
         name.lower()[len(CONF_PREFIX) :]: value
         for name, value in session_settings(spark).items()
@@ -185,10 +190,10 @@ def session_options(spark: SparkSession) -> dict[str, str]:
 def _checkpoint_location(
     spark: SparkSession, outputs: Sequence[OutputRequest], request: QueryRequest, undo: ExitStack
 ) -> str:
-    """The location; a temporary one is removed by ``undo``.
+    """Return the checkpoint location. If it is a temporary directory, ``undo`` removes it.
 
     Raises:
-        NoLocation: none was given and a sink keeps its rows.
+        NoLocation: no location was given, and not all sinks are temporary.
     """
     if request.checkpoint_location:
         return location_text(request.checkpoint_location)
@@ -206,9 +211,9 @@ def _checkpoint_location(
 
 
 def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | None) -> int | None:
-    """Return the last parallelism of the query or of its origin, the default of a start.
+    """Return the last parallelism of the query or of its origin, which is the default for a start.
 
-    None if nothing is there, or if it cannot be read: opening it raises the error.
+    Return None if none is stored or if it cannot be read. In the second case opening the location raises the error.
     """
     with suppress(OSError):
         return last_parallelism(store_at(location, access))
@@ -218,7 +223,7 @@ def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | Non
 
 
 def _reserve_run(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Reservation:
-    """Reserve name, location and query for this start; an older run is stopped first, if Spark's setting allows."""
+    """Reserve name, location and query for this start. First stop an older run if Spark's setting says so."""
     stop_older = str(spark.conf.get(STOP_ACTIVE_RUN_CONF, "true")).lower() == "true"
     reservation = ACTIVE_QUERIES.reserve(session_key(spark), name, location, query_id=query_id, stop_older=stop_older)
     undo.callback(ACTIVE_QUERIES.release, reservation)
@@ -226,7 +231,7 @@ def _reserve_run(spark: SparkSession, name: str | None, location: str, query_id:
 
 
 def _stored_query_id(location: str, access: StoreAccess) -> str:
-    """Return the id of the query at a location; empty if the location has none or opening it will fail."""
+    """Return the id of the query at a location; empty if none is stored or the location cannot be read."""
     try:
         return read_identity(store_at(location, access)).query_id
     except (OSError, LocationError):
@@ -234,7 +239,7 @@ def _stored_query_id(location: str, access: StoreAccess) -> str:
 
 
 def _ended(reservation: Reservation, undo: ExitStack, error: PenstockError | None) -> None:
-    """Release the reservation of an ended query and notify those that wait for any termination."""
+    """Release the reservation of an ended query and notify the callers of ``awaitAnyTermination``."""
     undo.close()
     if reservation.query is not None:
         TERMINATIONS.ended(reservation.session, reservation.query, failed=error is not None)

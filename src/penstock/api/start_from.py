@@ -1,8 +1,9 @@
-"""``startFrom`` and ``startMode``: beginning with a snapshot that is there, instead of with nothing.
+"""Options ``startFrom`` and ``startMode``: start from an existing snapshot instead of from empty state.
 
-``fork`` begins a new query, at a checkpoint location of its own; see ``snapshots/fork.py``. ``claim`` goes on with the
-query that is there, where it is, and only if it is there: a mistyped location is refused, not begun anew. ``drain``
-claims it, too, but only processes what is in flight, takes a snapshot and ends (``docs/draining.md``).
+- ``fork`` starts a new query at a checkpoint location of its own; see ``snapshots/fork.py``.
+- ``claim`` continues the existing query at its own location. If there is no query, for example because the location is
+  mistyped, the start is refused.
+- ``drain`` is a claim that only processes the in-flight data, takes a snapshot and ends (``docs/draining.md``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MODE_OPTION = "startMode"
 
 
 class StartMode(Enum):
-    """Relation of the new query to the snapshot's query: another query, which may continue, or the same one."""
+    """Relation of the new query to the snapshot's: ``FORK``: another query; ``CLAIM``, ``DRAIN``: the same query."""
 
     FORK = "fork"
     CLAIM = "claim"
@@ -35,12 +36,12 @@ class StartMode(Enum):
 
 @dataclass(frozen=True)
 class StartFrom:
-    """Resolved start point of a query; at most one of ``origin`` and ``claimed`` is set.
+    """Resolved start point of a query. At most one of ``origin`` and ``claimed`` is set.
 
     Attributes:
-        origin: what to fork.
-        claimed: the checkpoint location that was claimed.
-        drains: only to process what is in flight there.
+        origin: the snapshot to fork.
+        claimed: the checkpoint location to continue at.
+        drains: True if the query only processes the in-flight data there and then ends.
     """
 
     origin: Origin | None = None
@@ -49,11 +50,11 @@ class StartFrom:
 
 
 def restored_operators(origin: Origin | None, location: str, access: StoreAccess) -> Collection[str]:
-    """The ids of operators that a start here restores; none where that cannot be told yet."""
+    """Return the ids of operators whose state this start restores; empty if the location cannot be read."""
     try:
         restored = _restored(origin, store_at(location, access))
     except (OSError, LocationError):
-        return ()  # whoever opens it says what is wrong
+        return ()  # opening the location later raises the error
     return () if restored is None else operators_with_state(restored)
 
 
@@ -65,7 +66,7 @@ def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
 
 
 def refuse_own_location(origin: Origin, location: str) -> None:
-    """Raise ConfigError if a fork is to be made where its origin is."""
+    """Raise ConfigError if a fork would start at the location of its origin."""
     if is_same_location(origin.location, location):
         raise ConfigError(
             f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
@@ -79,13 +80,13 @@ def parse_start(
     """Parse ``startFrom`` and ``startMode``.
 
     Args:
-        start_from: ``<location>[#<snapshot>]``, the snapshot by id or label.
-        start_mode: ``fork``, the default, ``claim`` or ``drain``.
-        checkpoint_location: as the user gave it.
-        access: to an object store.
+        start_from: ``<location>[#<snapshot>]``; the snapshot is an id or a label.
+        start_mode: ``fork`` (the default), ``claim`` or ``drain``.
+        checkpoint_location: the option's text, or None.
+        access: access to an object store.
 
     Raises:
-        ConfigError: an unknown mode, a mode without a location, or one that does not go with ``checkpointLocation``.
+        ConfigError: the mode is unknown, is given without ``startFrom``, or contradicts ``checkpointLocation``.
         LocationError: (claim, drain) there is no such query or snapshot, or the snapshot is not the newest.
     """
     mode = _mode(start_mode)
@@ -116,7 +117,10 @@ def _mode(text: str | None) -> StartMode:
 
 
 def _check_claim(origin: Origin) -> None:
-    """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
+    """Raise LocationError unless the origin is the newest snapshot of a query that can continue at its location.
+
+    A claim continues after everything that is committed, so an older snapshot would produce rows again.
+    """
     if origin.portable is not None:
         raise LocationError(
             f"{OPTION} {origin} is a portable snapshot, where no query runs: leave {MODE_OPTION} out, and give a "

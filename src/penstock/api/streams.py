@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Terminations:
-    """The query of each session that ``awaitAnyTermination`` tells of: the last that failed, else the first that ended.
+    """Query that ``awaitAnyTermination`` reports, per session: the last that failed, else the first that ended.
 
     Thread-safe; one instance per process.
     """
@@ -34,7 +34,7 @@ class Terminations:
             self._changed.notify_all()
 
     def wait(self, session: str, timeout_s: float | None) -> StreamingQuery | None:
-        """Block until there is one, at most ``timeout_s``."""
+        """Block until a query of the session has ended, for at most ``timeout_s``. Return None after a time-out."""
         with self._changed:
             self._changed.wait_for(lambda: session in self._ended, timeout_s)
             return self._ended.get(session)
@@ -48,22 +48,22 @@ TERMINATIONS = Terminations()
 
 
 class StreamingQueryManager:
-    """The queries of the current Spark session: the active one of the thread, else the application's default one.
+    """Manager of the queries of the current session: the thread's active session, else the application's default one.
 
-    Names and meanings are those of ``pyspark.sql.streaming.StreamingQueryManager``. ``penstock.streams`` is the one
-    instance; every method raises ResourceError where there is no session.
+    Names and meanings are those of ``pyspark.sql.streaming.StreamingQueryManager``. ``penstock.streams`` is the only
+    instance. Every method raises ResourceError if there is no session.
     """
 
     @property
     def active(self) -> list[StreamingQuery]:
-        """The session's queries that run, in the order they were started."""
+        """The running queries of the session, in the order in which they were started."""
         return ACTIVE_QUERIES.of_session(session_key(current_session()))
 
     def get(self, id: str) -> StreamingQuery | None:  # noqa: A002 - PySpark's name
-        """The active query with this ``id``, or None.
+        """Return the active query with this ``id``, or None.
 
         Raises:
-            WrongSetting: it is no UUID.
+            WrongSetting: ``id`` is not a UUID.
         """
         try:
             query_id = str(uuid.UUID(id))
@@ -72,13 +72,13 @@ class StreamingQueryManager:
         return next((query for query in self.active if query.id == query_id), None)
 
     def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
-        """Block until a query of the session has ended since the beginning or ``resetTerminated``, at most ``timeout``
-        seconds; with a time-out, tell whether one has.
+        """Block until a query of the session ends, at most ``timeout`` seconds.
 
-        Ctrl-C ends the wait, not the queries.
+        Return at once if one has ended since the session began or since ``resetTerminated``. With a time-out, return
+        True if a query has ended. Ctrl-C ends the wait, not the queries.
 
         Raises:
-            StreamingQueryException: it failed.
+            StreamingQueryException: the query failed.
         """
         check_seconds(timeout, zero=True)
         with interruptible():
@@ -88,15 +88,15 @@ class StreamingQueryManager:
         return None if timeout is None else query is not None
 
     def resetTerminated(self) -> None:  # noqa: N802
-        """Forget the queries that have ended, so that ``awaitAnyTermination`` waits for the next."""
+        """Forget the queries that have ended, so that ``awaitAnyTermination`` waits for the next one."""
         TERMINATIONS.reset(session_key(current_session()))
 
     def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """Add a listener, as ``spark.streams.addListener`` does: it gets events of Penstock's queries too."""
+        """Add a listener to ``spark.streams``. It also gets the events of Penstock's queries."""
         current_session().streams.addListener(listener)
 
     def removeListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """Remove a listener, as ``spark.streams.removeListener`` does."""
+        """Remove a listener from ``spark.streams``."""
         current_session().streams.removeListener(listener)
 
 

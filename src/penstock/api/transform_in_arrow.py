@@ -25,19 +25,20 @@ def transformWithStateInArrow(
     timeMode: str,
     eventTimeColumnName: str = "",
 ) -> DataFrame:
-    """Transform a grouped stream as ``grouped.transformWithState(...)`` does, with a processor of batches of many keys.
+    """Transform a grouped stream like ``grouped.transformWithState(...)``, with a processor of batches of many keys.
 
-    The result is an ordinary streaming DataFrame. Spark's own engine runs it, too, key by key, if its executors can
-    import this package. State is kept as by ``transformWithState``: with the same state declared, a query can switch
-    from one form to the other at the same checkpoint location.
+    The result is an ordinary streaming DataFrame. Spark's own engine can run it too, key by key, if its executors can
+    import this package. State is stored as by ``transformWithState``: if the same state is declared, a query can
+    switch from one form to the other at the same checkpoint location.
 
     Args:
         grouped: ``df.groupBy(...)`` of a streaming DataFrame.
-        statefulProcessor: pickled by PySpark, as every processor is.
+        statefulProcessor: the processor; PySpark pickles it.
         outputStructType, outputMode, timeMode, eventTimeColumnName: see PySpark's ``transformWithState``.
 
     Raises:
-        ArgumentTypeError: not a grouped DataFrame of a classic session, or not such a processor.
+        ArgumentTypeError: ``grouped`` is not a grouped DataFrame of a classic session, or ``statefulProcessor`` is not
+            an ``ArrowStatefulProcessor``.
         AnalysisException: Spark refuses the plan.
     """
     if not isinstance(grouped, GroupedData):

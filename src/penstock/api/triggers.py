@@ -1,4 +1,4 @@
-"""``trigger(...)``: how often results become visible, and whether the query ends by itself."""
+"""``trigger(...)``: how often results become visible, and if the query ends by itself."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Trigger:
     """Trigger of a query.
 
     Attributes:
-        interval: the checkpoint interval in Penstock's spelling (results become visible that often); None: the
-            query's option counts.
-        until_available: read what is there when the query starts, commit it and end.
+        interval: the checkpoint interval in Penstock's notation. Results become visible this often. None: the query's
+            option applies.
+        until_available: read the rows that are available when the query starts, commit them and end.
     """
 
     interval: str | None = None
@@ -43,12 +43,12 @@ class Trigger:
 
 
 def parse_trigger(given: dict[str, Any]) -> Trigger:
-    """The arguments of ``DataStreamWriter.trigger``; those that are None do not count.
+    """Parse the arguments of ``DataStreamWriter.trigger``. Arguments that are None are ignored.
 
     Raises:
-        ArgumentTypeError: an unknown one.
-        ArgumentError: none or several, or one with a value of the wrong type.
-        WrongSetting: not an interval.
+        ArgumentTypeError: an argument is unknown.
+        ArgumentError: none or several are given, or one has a value of the wrong type or below the least interval.
+        WrongSetting: the text is not an interval, or the interval is negative.
     """
     unknown = sorted(set(given) - set(KINDS))
     if unknown:
@@ -76,8 +76,10 @@ def parse_trigger(given: dict[str, Any]) -> Trigger:
 
 
 def _interval_ms(name: str, text: str) -> int:
-    """Milliseconds of an interval as Spark writes them (``1 minute 30 seconds``, ``interval 5 seconds``) or as
-    Penstock's options do (``90s``)."""
+    """Return the milliseconds of an interval.
+
+    The notation is Spark's (``1 minute 30 seconds``, ``interval 5 seconds``) or that of Penstock's options (``90s``).
+    """
     left = text.strip().lower()
     left = re.sub(r"^interval\s+", "", left)
     total_us, offset = Decimal(0), 0
@@ -95,5 +97,5 @@ def _interval_ms(name: str, text: str) -> int:
 
 
 def _is_term(number: str, unit: str) -> bool:
-    """Return True for a number with its unit. Only seconds have fractions, as in Spark."""
+    """Return True for a number with a known unit. Only seconds may have fractions, as in Spark."""
     return unit in _UNIT_US and ("." not in number or unit == "second")

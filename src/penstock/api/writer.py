@@ -30,11 +30,11 @@ OptionValue = bool | float | int | str | None
 
 
 class DataStreamWriter:
-    """Writer of a streaming DataFrame; every method returns the writer itself.
+    """Writer of a streaming DataFrame. Every method except ``start`` and ``toTable`` returns the writer itself.
 
-    Options whose name begins with ``spark.penstock.``, and the same names without the prefix, are Penstock's;
-    ``checkpointLocation`` says where snapshots live, ``startFrom`` and ``startMode`` which snapshot of another query to
-    begin with (docs/resuming.md); all others belong to the sink. Nothing is checked before ``start``.
+    Penstock's options begin with ``spark.penstock.``; the prefix may be omitted. ``checkpointLocation`` is the
+    location of the snapshots. ``startFrom`` and ``startMode`` select the snapshot of another query to start from
+    (docs/resuming.md). All other options belong to the sink. Options are checked by ``start``.
     """
 
     def __init__(self, df: DataFrame) -> None:
@@ -70,7 +70,7 @@ class DataStreamWriter:
         return self
 
     def option(self, key: str, value: OptionValue) -> DataStreamWriter:
-        """Set one option; the last value of a name counts, names are case-insensitive. ``None`` is ignored."""
+        """Set one option. Names are case-insensitive, the last value of a name counts, and None is ignored."""
         if not isinstance(key, str):
             raise wrong_type("option", key, "a string")
         if value is None:
@@ -98,15 +98,17 @@ class DataStreamWriter:
         return self
 
     def queryName(self, queryName: str) -> DataStreamWriter:  # noqa: N802, N803
-        """A name, unique among the active queries; the memory sink's table is called so."""
+        """Set the query's name, unique among the active queries. It is also the name of the memory sink's table."""
         if not isinstance(queryName, str) or not queryName.strip():
             raise empty_text("queryName", queryName)
         self._query_name = queryName
         return self
 
     def trigger(self, **trigger: Any) -> DataStreamWriter:
-        """Exactly one of Spark's: ``processingTime='5 seconds'`` (or ``continuous``, ``realTime``) is how often results
-        become visible, the checkpoint interval; ``availableNow=True`` (or ``once``) reads what is there and ends.
+        """Set exactly one of Spark's triggers.
+
+        ``processingTime='5 seconds'`` (or ``continuous``, ``realTime``) sets the checkpoint interval: how often results
+        become visible. With ``availableNow=True`` (or ``once``) the query reads the rows that are available and ends.
 
         Raises:
             ArgumentError, ArgumentTypeError, WrongSetting: see ``parse_trigger``.
@@ -115,7 +117,7 @@ class DataStreamWriter:
         return self
 
     def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802 - PySpark's name
-        """Directories ``column=value`` below the sink's path, as Spark lays them out."""
+        """Write to directories ``column=value`` below the sink's path, in Spark's layout."""
         names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
         for name in names:
             if not isinstance(name, str):
@@ -127,7 +129,9 @@ class DataStreamWriter:
         raise NotYetSupported("clusterBy is not run yet")
 
     def foreach(self, f: Any) -> DataStreamWriter:
-        """Each row to ``f``, in the slots: a function, or an object with ``open``, ``process`` and ``close``.
+        """Pass each row to ``f`` in the slots.
+
+        ``f`` is a function, or an object with ``process`` and optionally ``open`` and ``close``.
 
         Raises:
             NotCallable: ``f`` is neither.
@@ -144,7 +148,7 @@ class DataStreamWriter:
         return self._write_to(SinkKind.FOREACH, f)
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:  # noqa: N802
-        """Each committed epoch to ``func(DataFrame, batchId)``, on the driver."""
+        """Pass each committed epoch to ``func(DataFrame, batchId)`` on the driver."""
         if not callable(func):
             raise wrong_type("foreachBatch", func, "a function of a DataFrame and a batch id")
         return self._write_to(SinkKind.FOREACH_BATCH, func)
@@ -158,7 +162,7 @@ class DataStreamWriter:
         queryName: str | None = None,  # noqa: N803
         **options: OptionValue,
     ) -> StreamingQuery:
-        """Start the query with a catalog table as its sink; the arguments are those of ``start``."""
+        """Start the query with a catalog table as its sink. For the other arguments see ``start``."""
         if not isinstance(tableName, str):
             raise wrong_type("tableName", tableName, "a string")
         self._write_to(SinkKind.TABLE, tableName).options(**options)
@@ -177,13 +181,14 @@ class DataStreamWriter:
         queryName: str | None = None,  # noqa: N803
         **options: OptionValue,
     ) -> StreamingQuery:
-        """Compile the DataFrame, open the checkpoint location and start the query; returns while slots come up.
+        """Compile the DataFrame, open the checkpoint location and start the query. Return while the slots still start.
 
         Raises:
-            ConfigError: an unknown option, or one out of range, or the path is given twice.
-            NotSupported: the DataFrame, mode or session holds what Penstock refuses; names it and the workaround.
-            LocationError: the checkpoint location is missing, foreign, or does not fit the plan.
-            ResourceError: too few free slots.
+            ConfigError: an option is unknown or out of range, or the path is given twice.
+            NotSupported: the DataFrame, mode or session has something that Penstock does not support. The message names
+                it and the workaround.
+            LocationError: the checkpoint location is missing, belongs to another query, or does not fit the plan.
+            ResourceError: too few slots are free.
         """
         self.options(**options)
         if outputMode is not None:
@@ -200,7 +205,7 @@ class DataStreamWriter:
             return start_query([self._output()], self._about_query())
 
     def _set_path(self, path: str | os.PathLike[str]) -> None:
-        """Set the path. As Spark does, refuse one that is also given as an option, even if both are the same."""
+        """Set the path. Like Spark, refuse a path that is also given as an option, even if both are equal."""
         if not isinstance(path, str | os.PathLike):
             raise wrong_type("path", path, "a string")
         legacy = str(self._df.sparkSession.conf.get(_LEGACY_PATH_CONF, "false")).lower() == "true"
@@ -238,15 +243,15 @@ class DataStreamWriter:
 
 
 def writeStream(df: DataFrame) -> DataStreamWriter:  # noqa: N802 - PySpark's name
-    """The entry: what ``df.writeStream`` is to Structured Streaming.
+    """Return a writer for ``df``, Penstock's counterpart of ``df.writeStream``.
 
     Args:
-        df: any streaming DataFrame, ``spark.sql`` included.
+        df: any streaming DataFrame, also one from ``spark.sql``.
 
     Raises:
-        WrongPlan: a batch DataFrame.
-        ArgumentTypeError: not a DataFrame.
-        NotSupported: a Spark Connect DataFrame.
+        WrongPlan: ``df`` is a batch DataFrame.
+        ArgumentTypeError: ``df`` is not a DataFrame.
+        NotSupported: ``df`` is a Spark Connect DataFrame.
     """
     check_dataframe(df)
     return DataStreamWriter(df)

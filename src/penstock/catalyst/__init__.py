@@ -1,1 +1,1 @@
-"""Catalyst trees and types as plain values, read over py4j."""
+"""Catalyst trees and types, read over py4j and converted to plain values."""

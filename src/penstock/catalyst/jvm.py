@@ -15,14 +15,12 @@ SESSION = "org.apache.spark.sql.classic.SparkSession"
 
 
 def java_class(of: SparkSession | SparkContext, name: str) -> Any:
-    """Return a class by its whole name (``outer.Class$Nested``).
+    """Return a class by its full name (``outer.Class$Nested``). It has the static members; a call creates an object.
 
-    It has the static members, and makes objects when called.
+    This makes no call to the JVM. ``spark._jvm.org.apache...`` calls the JVM for each part of the name every time, and
+    the JVM then searches all of Spark's jars for packages: one millisecond per part, and a query has about a hundred.
 
-    The JVM is not asked. By ``spark._jvm.org.apache...`` it is, anew about each part of the name, and looks for
-    packages in all of Spark's jars: a millisecond for a part, and a query had a hundred of them.
-
-    If there is no such class, what is asked of it raises ``Py4JError``.
+    If there is no such class, the use of a member raises ``Py4JError``.
     """
     jvm = of._jvm
     assert jvm is not None
@@ -35,7 +33,7 @@ def java_field(of: Any, name: str) -> Any:
 
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
-    """Return all settings, read as one text: Java's map takes several calls of the JVM for each of them."""
+    """Return all settings, read as one JSON text. Reading Java's map would take several calls per setting."""
     write = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsString
     return dict(json.loads(write(spark._jsparkSession.conf().getAllAsJava())))
 
@@ -46,6 +44,6 @@ def java_seq(spark: SparkSession, items: Iterable[Any]) -> Any:
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """Return a logical plan as a DataFrame of the session."""
+    """Return a DataFrame of the session for a logical plan."""
     rows = java_class(spark, "org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)

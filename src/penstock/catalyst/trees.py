@@ -1,6 +1,6 @@
-"""Catalyst trees, read over py4j: the few accessors that the planner and ``functions/*/plan.py`` need.
+"""Catalyst trees, read over py4j: the accessors that the planner and ``functions/*/plan.py`` need.
 
-Everything Java that they touch is typed ``JavaTree``.
+Java objects are typed ``JavaTree``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ JavaTree = Any
 """A py4j handle of a Catalyst plan node or expression."""
 
 WATERMARK_KEY = "spark.watermarkDelayMs"
-"""Metadata that ``withWatermark`` leaves on its column, and ``window()`` hands on to its struct."""
+"""Metadata key that ``withWatermark`` sets on its column. ``window()`` copies it to its struct."""
 
 SESSION_KEY = "spark.sessionWindow"
-"""Metadata that ``session_window()`` leaves on its struct."""
+"""Metadata key that ``session_window()`` sets on its struct."""
 
 _MAX_FIELDS = 25
 _MAX_LINE = 400
@@ -33,18 +33,18 @@ _MAX_LABEL = 80
 _EXPR_ID = re.compile(r"#\d+L?")
 _WATERMARK_SUFFIX = re.compile(r"-T\d+ms")
 _SECRETS = re.compile(r"\bkafka\.(?:sasl|ssl)\..*(?=\], \[)", re.IGNORECASE)
-"""Matches to the end of a relation's options. Spark masks only what it recognizes as a password."""
+"""Matches to the end of a relation's options, because Spark masks only options that it recognizes as passwords."""
 
 
 def elements(seq: JavaTree) -> list[JavaTree]:
-    """The elements of a Scala ``Seq``."""
+    """Return the elements of a Scala ``Seq``."""
     return [seq.apply(i) for i in range(seq.size())]
 
 
 def _cached(tree: JavaTree, name: str, read: Callable[[JavaTree], Any]) -> Any:
     """Return a constant property of a tree, read from the JVM once per handle.
 
-    A call of the JVM takes a tenth of a millisecond, and a plan needs thousands.
+    A call to the JVM takes 0.1 ms, and a plan would need thousands of them.
     """
     known = tree.__dict__
     if name not in known:
@@ -57,7 +57,7 @@ def children(tree: JavaTree) -> list[JavaTree]:
 
 
 def kind(tree: JavaTree) -> str:
-    """The simple class name: ``Project``, ``AttributeReference``, ``Sum``..."""
+    """Return the simple class name, for example ``Project``, ``AttributeReference`` or ``Sum``."""
     return str(_cached(tree, "_penstock_kind", lambda it: str(_simple_name(it._gateway_client)(it)).rstrip("$")))
 
 
@@ -65,14 +65,14 @@ def kind(tree: JavaTree) -> str:
 def _simple_name(client: GatewayClient) -> JavaMember:
     """Return Java's method that gives an object's simple class name in one call.
 
-    The way over the class would take two calls, and leave a handle that a third releases. It is a bare member because
-    py4j looks a class up in the JVM each time that it is named.
+    Going through the class object would take two calls, and a third to release its handle. This is a bare member,
+    because py4j looks a class up in the JVM each time it is named.
     """
     return JavaMember("getSimpleName", None, f"{STATIC_PREFIX}org.apache.commons.lang3.ClassUtils", client)
 
 
 def preorder(tree: JavaTree) -> Iterator[JavaTree]:
-    """Yield a node and all below it; of a plan the nodes only, not their expressions."""
+    """Yield a node and its descendants. For a plan these are plan nodes only, not expressions."""
     yield tree
     for child in children(tree):
         yield from preorder(child)
@@ -89,7 +89,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def label(node: JavaTree) -> str:
-    """Return ``plan_line`` for users: without expression ids and watermark suffixes."""
+    """Return ``plan_line`` without expression ids and watermark suffixes, shortened for users."""
     return _shortened(_WATERMARK_SUFFIX.sub("", _EXPR_ID.sub("", plan_line(node))).lstrip("~"), _MAX_LABEL)
 
 
@@ -98,17 +98,17 @@ def expr_id(attribute: JavaTree) -> int:
 
 
 def ids_in(expression: JavaTree) -> list[int]:
-    """The ids of the attributes that an expression reads, each once."""
+    """Return the ids of the attributes that an expression reads, without repetition."""
     return [expr_id(attribute) for attribute in elements(expression.references().toSeq())]
 
 
 def attributes_in(expression: JavaTree) -> list[JavaTree]:
-    """The attributes that an expression reads, in order."""
+    """Return the attributes in an expression, in order of occurrence."""
     return [tree for tree in preorder(expression) if kind(tree) == "AttributeReference"]
 
 
 def unaliased(expression: JavaTree) -> JavaTree:
-    """The expression under its ``Alias``, if it has one."""
+    """Return the expression without its outer ``Alias``, if it has one."""
     return expression.child() if kind(expression) == "Alias" else expression
 
 
@@ -123,20 +123,20 @@ def is_event_time(named: JavaTree) -> bool:
 
 
 def data_type(tree: JavaTree) -> JavaTree:
-    """The Catalyst type of an expression."""
+    """Return the Catalyst type of an expression."""
     return _cached(tree, "_penstock_type", lambda it: it.dataType())
 
 
 def data_type_json(tree: JavaTree) -> str:
-    """The Catalyst type of an expression, as JSON text."""
+    """Return the Catalyst type of an expression as JSON text."""
     return str(_cached(data_type(tree), "_penstock_json", lambda it: it.json()))
 
 
 def arrow_type(tree: JavaTree) -> pa.DataType:
-    """The Arrow type of an expression.
+    """Return the Arrow type of an expression.
 
     Raises:
-        NotSupported: the type has no column format here; the message names the expression.
+        NotSupported: the type is not supported as a column; the message names the expression.
     """
     try:
         return to_arrow_type(json.loads(data_type_json(tree)))
@@ -145,7 +145,7 @@ def arrow_type(tree: JavaTree) -> pa.DataType:
 
 
 def arrow_field(named: JavaTree) -> pa.Field:
-    """The column of a named expression. All columns are nullable, as Spark makes the columns of its sources."""
+    """Return the column of a named expression. All columns are nullable, like those of Spark's sources."""
     return pa.field(str(named.name()), arrow_type(named))
 
 

@@ -1,8 +1,8 @@
 """Catalyst's data types (as JSON) and their Arrow counterparts.
 
 The mapping is PySpark's ``to_arrow_schema`` with one difference: a timestamp is always ``timestamp[us, tz=UTC]``, the
-instant that Spark stores; the session time zone belongs to the expressions that read it. As there, fields of a struct
-that have one name get names of their own: Arrow finds fields by name in casts, and would silently find none.
+instant that Spark stores. The session time zone belongs to the expressions that use it. As in PySpark, struct fields
+with the same name get distinct names: casts in Arrow find fields by name, and would silently find none.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ _DAY_TIME = re.compile(r"^interval (day|hour|minute|second)( to (hour|minute|sec
 _CHARACTER = re.compile(r"^(char|varchar)\(\d+\)$")
 
 Json = Any
-"""A parsed JSON value, as ``json.loads`` gives it."""
+"""A parsed JSON value, as returned by ``json.loads``."""
 
 
 def to_arrow_type(data_type: Json) -> pa.DataType:
-    """The Arrow type of a Catalyst type, given as parsed JSON (``json.loads(dataType.json())``) or its text.
+    """Return the Arrow type of a Catalyst type.
+
+    Args:
+        data_type: parsed JSON (``json.loads(dataType.json())``); for an atomic type this is its name.
 
     Raises:
-        NotSupported: the type has no column format here (variant, calendar and year-month intervals, collations).
+        NotSupported: the type is not supported as a column (variant, calendar and year-month intervals, collations).
     """
     if isinstance(data_type, str):
         return _to_arrow_atomic(data_type)
@@ -73,7 +76,7 @@ def distinct_names(names: list[str]) -> list[str]:
     """Return the names that Spark gives the fields of a struct in Arrow: ``w, w`` become ``w_0, w_1``.
 
     Raises:
-        NotSupported: another field has such a name.
+        NotSupported: another field already has such a name.
     """
     distinct: list[str] = _dedup_names(names)
     if len(set(distinct)) < len(names):
@@ -82,7 +85,7 @@ def distinct_names(names: list[str]) -> list[str]:
 
 
 def repeated_fields(path: str, data_type: Json, case_sensitive: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield path and name for each struct in a Catalyst type that has several fields of one name."""
+    """Yield path and name for each repeated field name of the structs in a Catalyst type."""
     if isinstance(data_type, str):
         return
     if data_type["type"] == "struct":
@@ -120,10 +123,10 @@ def _to_arrow_atomic(name: str) -> pa.DataType:
 
 
 def to_arrow_schema(struct: Json) -> pa.Schema:
-    """The Arrow schema of a StructType, given as JSON text or parsed JSON. Column names may repeat.
+    """Return the Arrow schema of a StructType, given as JSON text or parsed JSON. Column names may repeat.
 
     Raises:
-        NotSupported: a column's type has no column format here; the message names the column.
+        NotSupported: a column's type is not supported; the message names the column.
     """
     parsed = json.loads(struct) if isinstance(struct, str) else struct
     fields = []
@@ -138,7 +141,7 @@ def to_arrow_schema(struct: Json) -> pa.Schema:
 
 
 def to_catalyst_json(arrow: pa.DataType) -> Json:
-    """The inverse of ``to_arrow_type``, as the JSON value that ``StructType.fromJson`` takes for a field's type.
+    """Return the inverse of ``to_arrow_type``: the JSON value of a field's type for ``StructType.fromJson``.
 
     Raises:
         NotSupported: Spark has no such type.

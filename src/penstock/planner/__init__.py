@@ -1,4 +1,4 @@
-"""Streaming DataFrame -> JobGraph. Only this layer and ``spark`` touch the JVM."""
+"""Compiler of streaming DataFrames to a JobGraph. Only this layer and ``spark`` access the JVM."""
 
 from penstock.planner.compiler import CompiledPlan, compile_outputs, compile_plan
 from penstock.planner.conf import session_conf

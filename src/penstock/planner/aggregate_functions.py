@@ -1,4 +1,4 @@
-"""Aggregate functions: which of Catalyst's classes are run, and what is taken from each."""
+"""Aggregate functions: the supported Catalyst classes, and the parts of each that become a call."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from penstock.planner import unsupported
 from penstock.planner.scope import Scope
 
 _LEAST_PRECISION, _MOST_PRECISION = 4, 18
-"""Of the sketch: beyond, Spark has no tables."""
+"""Bounds of a sketch's precision. Spark has no tables for other values."""
 
 Column = Callable[[str, Expression], int]
-"""Makes an expression a column of the aggregation's input; its position."""
+"""Function that adds an expression as a column of the aggregation's input and returns the column's position."""
 
 
 @dataclass(frozen=True)
 class _Function:
-    """Parts of a Catalyst node that become a call.
+    """Conversion of a Catalyst node to a call.
 
     Attributes:
-        name: as ``AggregateCall`` has it.
-        arguments: how many of the node's children are columns.
-        parameters: the others.
-        columns: which trees are columns, where they are not the first children.
+        name: the name of the ``AggregateCall``.
+        arguments: number of the node's first children that are columns.
+        parameters: reads the parameters, which are not columns.
+        columns: returns the trees that are columns if they are not the first children.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _ignore_nulls(function: JavaTree) -> tuple[object, ...]:
 
 
 def _percentages(function: JavaTree) -> tuple[float, ...]:
-    """Return the percentages; Spark's analysis has made sure that they are constants."""
+    """Return the percentages. Spark's analyzer has checked that they are constants."""
     value = function.percentageExpression().eval(None)
     if not pa.types.is_list(arrow_type(function.percentageExpression())):
         return (float(str(value)),)
@@ -107,7 +107,7 @@ def _delimiter(function: JavaTree) -> tuple[object, ...]:
 
 
 def _ordered_values(function: JavaTree) -> list[JavaTree]:
-    """Return the arguments of ``listagg``: the value, and the values that it is ordered by if these are others."""
+    """Return the arguments of ``listagg``: the value, and the values that it is ordered by if they differ from it."""
     orders = elements(function.orderExpressions()) if function.needSaveOrderValue() else []
     return [function.child(), *(order.child() for order in orders)]
 
@@ -135,7 +135,7 @@ def _sketch(function: JavaTree) -> tuple[object, ...]:
 
 
 def _count_table(function: JavaTree) -> tuple[object, ...]:
-    """Its size and its factors are read from a sketch of Spark's."""
+    """Return the parameters of ``count_min_sketch``, read from an empty sketch of Spark's."""
     return (CountTable.of(bytes(function.createAggregationBuffer().toByteArray())),)
 
 
@@ -181,18 +181,21 @@ FUNCTIONS = {
     "RegrIntercept": _Function("regr_intercept", 2),
     "RegrR2": _Function("regr_r2", 2),
 }
-"""Aggregate functions by Catalyst's class."""
+"""Supported aggregate functions by Catalyst class."""
 
 
 def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_distinct: bool = False) -> AggregateCall:
-    """One aggregate function; what it reads becomes columns.
+    """Return the call for one aggregate function. Its arguments become columns.
 
     Args:
-        keeps_distinct: a DISTINCT function keeps its different arguments itself; nothing in front of it tells which
-            rows are the first with theirs.
+        scope: resolves the attributes.
+        column: adds a column.
+        aggregate: the ``AggregateExpression``.
+        keeps_distinct: True if a DISTINCT function stores its distinct arguments itself, because no operator in front
+            of it marks the first row of each value.
 
     Raises:
-        NotSupported: the function is not run, or not over arguments of such types.
+        NotSupported: the function is not supported, or not for arguments of these types.
     """
     function = aggregate.aggregateFunction()
     definition = _definition_of(function)
@@ -207,7 +210,7 @@ def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_dist
 
 
 def distinct_arguments(scope: Scope, column: Column, aggregate: JavaTree) -> tuple[int, ...]:
-    """The columns whose combined values a DISTINCT function takes once each."""
+    """Return the columns of a DISTINCT function's arguments, whose combined values count once."""
     function = aggregate.aggregateFunction()
     definition = _definition_of(function)
     trees = children(function) if definition.name == "count" else definition.arguments_of(function)
@@ -224,7 +227,7 @@ def _definition_of(function: JavaTree) -> _Function:
 
 
 def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | None:
-    """``count(*)``, of any constants."""
+    """Return the call for ``count(*)`` or a count of constants that are not null; None for other functions."""
     if all(kind(argument) == "Literal" and not argument.nullable() for argument in children(function)):
         return AggregateCall("count_star", -1, pa.null(), result)
     return None
@@ -236,7 +239,7 @@ def _arguments(
     """Return the argument columns. With a condition, they are computed only for the rows that meet it.
 
     Args:
-        distinct: count distinct values: the columns hold the values, and not only a mark for each row that counts.
+        distinct: distinct values are counted, so the columns have the values and not only a mark per counted row.
     """
     trees = children(function) if definition.name == "count" else definition.arguments_of(function)
     arguments = [scope.translate(tree) for tree in trees]
@@ -252,7 +255,7 @@ def _arguments(
 
 
 def _packed(arguments: Sequence[Expression]) -> Expression:
-    """Several columns as one."""
+    """Return one struct expression for several columns."""
     fields = [pa.field(f"key{number}", argument.data_type) for number, argument in enumerate(arguments)]
     return MakeStruct(arguments, pa.struct(fields))
 
@@ -284,5 +287,5 @@ def _call(
 
 
 def _precision(error: float) -> int:
-    """Return the precision, as ``HyperLogLogPlusPlusHelper`` chooses it."""
+    """Return the precision that ``HyperLogLogPlusPlusHelper`` chooses for a relative error."""
     return math.ceil(2.0 * math.log(1.106 / error) / math.log(2.0))

@@ -34,16 +34,16 @@ from penstock.planner.panes import by_panes
 from penstock.planner.scope import Scope
 
 _REWRITTEN = "gid"
-"""Which of several DISTINCT functions a row is for, where ``RewriteDistinctAggregates`` has taken them apart."""
+"""Key that Spark's ``RewriteDistinctAggregates`` adds: it says which of several DISTINCT functions a row is for."""
 
 
 def add_aggregate(scope: Scope, node: JavaTree) -> None:
     """Compile an ``Aggregate`` node.
 
-    Spark's own ``PhysicalAggregation`` takes it apart: keys, distinct aggregate functions, and results over both.
+    Spark's own ``PhysicalAggregation`` splits it into keys, distinct aggregate functions, and results over both.
 
     Raises:
-        NotSupported: an aggregate function or a key's type is refused.
+        NotSupported: an aggregate function or the type of a key is not supported.
     """
     planned = java_class(scope.spark, "org.apache.spark.sql.catalyst.planning.PhysicalAggregation").unapply(node).get()
     grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
@@ -56,7 +56,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     in_session = session is not None
     calls = tuple(translate_call(scope, inputs.find_or_add, function, in_session) for function in functions)
     spread = [index for index in range(len(grouping)) if index != session]
-    event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
+    event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # no group closes, so no row is late
     if scope.kept is not None:
         _divert_late_rows(scope, inputs, event_time, spread)
     distinct = () if in_session else _distinct_arguments(scope, inputs, functions)
@@ -74,14 +74,14 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
 
 
 class _Inputs:
-    """The columns that the partial aggregation reads: the keys, then arguments that are no keys."""
+    """The columns that the partial aggregation reads: first the keys, then arguments that are not keys."""
 
     def __init__(self) -> None:
         self._fields: list[pa.Field] = []
         self._expressions: list[Expression] = []
 
     def add(self, name: str, expression: Expression) -> int:
-        """A new column; its position."""
+        """Add a new column and return its position."""
         taken = {field.name for field in self._fields}
         unique = next(text for text in (name, *(f"{name}_{n}" for n in range(len(taken)))) if text not in taken)
         self._fields.append(pa.field(unique, expression.data_type))
@@ -108,8 +108,10 @@ class _Inputs:
         return [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
 
     def project(self, scope: Scope) -> list[int]:
-        """Return the positions of the columns; a projection computes them unless all exist already under distinct
-        names."""
+        """Return the positions of the columns.
+
+        A projection computes them, unless all of them exist already and their names are distinct.
+        """
         present = [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
         names = [scope.builder.schema.field(ordinal).name for ordinal in present]
         if len(present) == len(self._expressions) and len({*names}) == len(names):
@@ -119,10 +121,10 @@ class _Inputs:
 
 
 def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | None, spread: Sequence[int]) -> None:
-    """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind.
+    """Send whole rows over the exchange and divert late rows there, before the partial aggregation.
 
     Args:
-        spread: which keys rows are spread by.
+        spread: indices of the keys by which rows are partitioned.
     """
     if event_time is None:
         raise unsupported.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
@@ -131,7 +133,7 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
 
 
 def key_parameters(scope: Scope, keys: Sequence[JavaTree]) -> dict[str, str]:
-    """Return the texts of a state's keys, for ``OperatorSpec.parameters``."""
+    """Return the texts of a state's keys for ``OperatorSpec.parameters``."""
     return {f"key {number}": scope.definitions.text(key) for number, key in enumerate(keys, 1)}
 
 
@@ -147,7 +149,7 @@ def _key(scope: Scope, named: JavaTree) -> Expression:
 
 
 def is_key_type(data_type: pa.DataType, arrays: bool = True) -> bool:
-    """Return True if a column of this type can be a key of a state table. ``arrays``: True if arrays can."""
+    """Return True if a column of this type can be a key of a state table. ``arrays``: True if arrays are allowed."""
     if pa.types.is_struct(data_type):
         return all(is_key_type(field.type, arrays) for field in data_type)
     if pa.types.is_list(data_type):
@@ -156,7 +158,7 @@ def is_key_type(data_type: pa.DataType, arrays: bool = True) -> bool:
 
 
 def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
-    """The key that the watermark closes: a window, or the event time itself."""
+    """Return the key that the watermark closes: a window, or the event time itself. None if there is none."""
     found = [EventTimeKey(position) for position, named in enumerate(grouping) if is_event_time(named)]
     if len(found) > 1:
         raise unsupported.SECOND_EVENT_TIME.error("groupBy")
@@ -164,11 +166,11 @@ def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
 
 
 def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
-    """Return the index of the key that is a session window.
+    """Return the index of the key that is a session window; None if there is none.
 
     Raises:
         NotSupported: there is no other key; or Spark's optimizer has rewritten DISTINCT functions to an aggregation by
-            group and value, whose sessions are not those of the group.
+            group and value, which has other sessions than the group.
     """
     found = [index for index, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
     if found and len(grouping) == 1:
@@ -179,7 +181,7 @@ def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
 
 
 def _distinct_arguments(scope: Scope, inputs: _Inputs, functions: Sequence[JavaTree]) -> tuple[int, ...]:
-    """The columns that DISTINCT functions are over: Spark's optimizer has left one set of them, or rewritten all."""
+    """Return the columns of DISTINCT arguments. Spark's optimizer leaves at most one set of them, or rewrites all."""
     found = [function for function in functions if function.isDistinct()]
     sets = [distinct_arguments(scope, inputs.find_or_add, function) for function in found]
     return max(sets, key=len, default=())
@@ -194,7 +196,7 @@ def _add_distinct(
     calls: Sequence[AggregateCall],
     parameters: Mapping[str, str],
 ) -> tuple[AggregateCall, ...]:
-    """Send whole rows over the exchange and mark the first row of each value; DISTINCT functions use only these."""
+    """Send whole rows over the exchange and mark the first row of each value, which DISTINCT functions use."""
     builder = scope.builder
     complete = scope.mode == "complete"
     if complete:
@@ -250,7 +252,7 @@ def _add_operators(
     if scope.mode == "complete":
         builder.exchange(EdgeKind.HASH)
         scope.whole = True
-    elif builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
+    elif builder.partitioned_by != own_keys:  # like Spark's planner: repartition(k).groupBy(k) has one shuffle
         builder.exchange(EdgeKind.HASH, own_keys)
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
     make = FinalAggregateSpec if session is None else partial(SessionAggregateSpec, session=session)

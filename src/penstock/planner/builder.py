@@ -1,4 +1,4 @@
-"""A JobGraph put together from the source to the sinks: operators chain until an exchange or a fork ends the vertex."""
+"""Builder of a JobGraph, from the sources to the sinks. Operators are chained until an exchange or a branch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.operators.watermark import WatermarkSpec
 
 @dataclass(frozen=True)
 class Position:
-    """Output port in a vertex at which a branch can start.
+    """Output port of a vertex at which a branch can start.
 
     ``partitioned_by``, ``timed``: see ``PipelineBuilder``.
     """
@@ -42,8 +42,11 @@ class Inlet:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Vertices and edges, complete but for the sinks. ``ends``: by output, which vertex its sink ends and what reaches
-    it."""
+    """Vertices and edges without sinks.
+
+    Attributes:
+        ends: for each output, the vertex that its sink ends, and the schema of its rows.
+    """
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
@@ -53,7 +56,7 @@ class Pipeline:
         """Return the job graph with one sink per output.
 
         Raises:
-            ConfigError: a name of the user's is also another operator's id.
+            ConfigError: two operators have the same id, because of a name that the user gave.
             NotSupported: joins and unions are nested so deeply that an id is too long to be stored.
         """
         by_vertex = {end.vertex: sink for end, sink in zip(self.ends, sinks, strict=True)}
@@ -89,13 +92,13 @@ def _check_ids(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> None:
 
 
 def _chain_name(names: list[str]) -> str:
-    """``Source -> Filter -> Project``: each operator's first word."""
+    """Return a chain's name, such as ``Source -> Filter -> Project``, from the first word of each operator's name."""
     return " -> ".join(re.split(r"\W", name, maxsplit=1)[0] or name for name in names)
 
 
 @dataclass
 class _Chain:
-    """A vertex in the making; its id is its position."""
+    """A vertex under construction. Its id is its position among the chains."""
 
     name: str = ""
     source: SourceSpec | None = None
@@ -108,15 +111,14 @@ class _Chain:
 
 
 class PipelineBuilder:
-    """Collects one chain after the other; what is added goes to the newest.
+    """Collects chains of operators. New operators are added to the newest chain.
 
     Attributes:
-        schema: what the operators added so far yield.
-        partitioned_by: the columns whose hash decided which subtask a row is in, None where nothing of the kind is
-            known.
-        timed: whether a watermark is generated below.
-        output: which output's operators are being added: those of all but the first have its number in their ids, so
-            that another output renames nobody.
+        schema: output schema of the newest operator.
+        partitioned_by: the columns whose hash determines the subtask of a row; None if there are none.
+        timed: True if a watermark is generated below.
+        output: number of the output whose operators are being added. Ids of operators that belong only to later
+            outputs contain this number, so another output does not rename existing operators.
     """
 
     def __init__(self) -> None:
@@ -132,18 +134,21 @@ class PipelineBuilder:
 
     @property
     def behind_exchange(self) -> bool:
-        """True if the next operator does not run in the source's vertex."""
+        """True if the next operator is not in a source's vertex."""
         return self._chains[-1].source is None
 
     @property
     def right_side(self) -> str:
-        """Prefix of the operator ids of a join's right side while that side is added; empty otherwise."""
+        """Prefix of operator ids while the right side of a join is added; otherwise empty."""
         return self._input if self._input.endswith("/right/") else ""
 
     def operator_id(self, kind: str) -> str:
-        """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
-        renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has, and
-        ``union-0/input-1/filter-0`` for what is in front of a union's second input."""
+        """Return a new operator id, for example ``filter-0``.
+
+        Ids are counted per kind from the source on, so adding or removing an operator renames only later operators of
+        its kind. Operators of only the second output have ids such as ``output-1/filter-0``. Operators in front of a
+        union's second input have ids such as ``union-0/input-1/filter-0``.
+        """
         prefix = self._input or (f"output-{self.output}/" if self.output else "")
         number = self._ids[prefix, kind]
         self._ids[prefix, kind] += 1
@@ -151,7 +156,7 @@ class PipelineBuilder:
 
     @contextmanager
     def input(self, name: str) -> Iterator[None]:
-        """Context in which operators are added in front of a further input of a node.
+        """Add the operators of the block in front of a further input of a node.
 
         ``name``: id of the node and name of the input.
         """
@@ -173,24 +178,24 @@ class PipelineBuilder:
         return len(self._chains) - self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        """Return True if the newest chain is empty and has no input; after an exchange there may be no operator."""
+        """Return True if the newest chain is empty and has no input. After an exchange, an empty chain has an input."""
         newest = len(self._chains) - 1
         return self._chains[-1] == _Chain() and all(edge.consumer != newest for edge in self._edges)
 
     def share_clock(self, name: str, since: int) -> None:
-        """Give the sources of vertices from this number on a common event time."""
+        """Give all sources in vertices from number ``since`` on a common event time."""
         for chain in self._chains[since:]:
             if chain.source is not None:
                 chain.source = replace(chain.source, clock=name)
 
     def share_all_clocks(self) -> None:
-        """Give all sources with a watermark a common event time, the largest of theirs."""
+        """Give all sources with a watermark a common event time: the largest one."""
         for chain in self._chains:
             if chain.source is not None and any(isinstance(spec, WatermarkSpec) for spec in chain.operators):
                 chain.source = replace(chain.source, clock=ONE_CLOCK)
 
     def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
-        """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""
+        """Append an operator. ``keeps``: the input columns that it passes on unchanged, and their output positions."""
         self._chains[-1].operators.append(spec)
         self.schema = spec.output_schema
         kept = [(keeps or {}).get(column) for column in self.partitioned_by or ()]
@@ -199,27 +204,27 @@ class PipelineBuilder:
     def rewrite(self, change: Callable[[Sequence[OperatorSpec], Callable[[str], str]], Sequence[OperatorSpec]]) -> None:
         """Replace the operators of the newest chain by equivalent ones.
 
-        ``change`` gets them and the generator of ids.
+        ``change`` gets the operators and a function that creates ids.
         """
         chain = self._chains[-1]
         chain.operators = [*change(chain.operators, self.operator_id)]
         assert chain.operators[-1].output_schema == self.schema
 
     def unchanged(self) -> Mapping[int, int]:
-        """Return ``keeps`` of an operator whose output begins with its input's columns."""
+        """Return ``keeps`` for an operator whose output begins with all columns of its input."""
         return {column: column for column in range(len(self.schema))}
 
     def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
-        """End the vertex; the next operator is added after an edge of this kind."""
+        """End the vertex. The next operator is added after an edge of this kind."""
         self._begin(self.current_position(), kind, key_columns, self.operator_id("exchange"))
         self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
 
     def current_position(self) -> Position:
-        """Return the position of the next operator."""
+        """Return the position after the newest operator."""
         return Position(len(self._chains) - 1, self.schema, self.partitioned_by, timed=self.timed)
 
     def branch(self, position: Position, output: int) -> None:
-        """Continue at ``position``, over a forward edge, with a branch that belongs to ``output``."""
+        """Continue at ``position``, after a forward edge, with a branch that belongs to ``output``."""
         self.output = output
         self.schema, self.partitioned_by, self.timed = position.schema, position.partitioned_by, position.timed
         self._begin(position, EdgeKind.FORWARD, position.partitioned_by or (), self.operator_id("forward"))
@@ -229,7 +234,8 @@ class PipelineBuilder:
 
         The columns of the first input become the current ones. The rows keep their partitioning, which is equal on all
         inputs.
-        ``name``: what the vertex does if it has no operator.
+
+        ``name``: name of the vertex, used if it has no operator.
         """
         first = inlets[0]
         self._edges += [
@@ -241,7 +247,7 @@ class PipelineBuilder:
         self.timed = any(inlet.position.timed for inlet in inlets)
 
     def end(self, output: int) -> None:
-        """The sink of ``output`` goes here."""
+        """Mark the current position as the place of the sink of ``output``."""
         assert output not in self._ends
         self._ends[output] = self.current_position()
 
@@ -257,7 +263,7 @@ class PipelineBuilder:
     def _edge(
         self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str, number: int
     ) -> Edge:
-        """To the chain that begins next."""
+        """Return an edge to the chain that begins next."""
         return Edge(
             number,
             producer.vertex,

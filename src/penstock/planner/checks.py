@@ -23,12 +23,12 @@ _SUBQUERIES = ("ScalarSubquery", "ListQuery", "InSubquery", "Exists", "LateralSu
 
 
 def check_dataframe(df: Any) -> None:
-    """Refuse what is not a classic streaming DataFrame.
+    """Refuse everything but a classic streaming DataFrame.
 
     Raises:
-        ArgumentTypeError: not a DataFrame.
-        WrongPlan: a batch DataFrame.
-        NotSupported: a Spark Connect DataFrame.
+        ArgumentTypeError: ``df`` is not a DataFrame.
+        WrongPlan: ``df`` is a batch DataFrame.
+        NotSupported: ``df`` is a Spark Connect DataFrame.
     """
     if type(df).__module__.startswith("pyspark.sql.connect"):
         raise NotSupported(
@@ -46,10 +46,10 @@ def check_dataframe(df: Any) -> None:
 
 
 def check_output_mode(output_mode: str) -> str:
-    """The mode in lower case.
+    """Return the output mode in lower case.
 
     Raises:
-        WrongSetting: no mode of Spark's.
+        WrongSetting: Spark has no such mode.
     """
     mode = output_mode.strip().lower()
     if mode not in OUTPUT_MODES:
@@ -62,9 +62,9 @@ def check_output_mode(output_mode: str) -> str:
 
 
 def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
-    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours.
+    """Run the check that ``DataStreamWriter.start`` runs, and raise its message as a Penstock error.
 
-    Penstock supports distinct aggregates and Spark's engine does not, so the check sees them as plain ones.
+    Penstock supports distinct aggregates and Spark's engine does not, so the check gets a plan without DISTINCT.
 
     Raises:
         UnsupportedPlan: Spark refuses the plan in this mode.
@@ -87,20 +87,23 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
 
 
 def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:
-    """Refuse what a restart could not repeat.
+    """Refuse expressions whose results a restart could not repeat.
 
-    The analysed plan is read, because the optimizer freezes ``current_timestamp()`` to a literal. A Python function
-    that is declared nondeterministic is the user's own business and runs.
+    The analyzed plan is checked, because the optimizer replaces ``current_timestamp()`` by a literal. Python functions
+    that are declared nondeterministic are allowed: the user is responsible for them.
 
     Raises:
-        NotSupported: names the expression and its plan line.
+        NotSupported: the message names the expression and its plan line.
     """
     if not _is_repeatable(spark, analyzed):
         _check_node(analyzed)
 
 
 def _is_repeatable(spark: SparkSession, analyzed: JavaTree) -> bool:
-    """Return True if Catalyst itself marks the whole plan as deterministic; most plans need no walk."""
+    """Return True if the whole plan is deterministic and has no current time and no subquery.
+
+    Catalyst itself knows this, so most plans need not be walked.
+    """
     patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
     suspects = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     return analyzed.deterministic() and not any(analyzed.containsPattern(suspect) for suspect in suspects)
@@ -126,7 +129,7 @@ def _check_expression(expression: JavaTree) -> None:
     if name in _SUBQUERIES:
         raise unsupported.SUBQUERY.error(expression.toString())
     if name == "AggregateExpression":
-        function, *condition = below  # ``first`` is not deterministic itself: refused with the aggregation, not here
+        function, *condition = below  # ``first`` is not deterministic; the aggregation refuses it, not this check
         below = [*children(function), *condition]
     elif name != "PythonUDF" and not expression.deterministic() and all(child.deterministic() for child in below):
         raise unsupported.NOT_DETERMINISTIC.error(expression.toString())

@@ -1,15 +1,15 @@
-"""Compiler of streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
+"""Compiler of streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one plan node after the other.
 
-The optimised plan is a line from the source up to the root, past the static sides of joins. Each node adds operators
-to the current vertex; an exchange ends it::
+The optimized plan is a line of nodes from the source up to the root; the static sides of joins are not part of it. Each
+node adds operators to the current vertex. An exchange ends the vertex::
 
     Source -> Filter -> Project -> PartialAggregate  ==hash==>  Aggregate -> Project -> Sink
 
-Where streams meet, in a union or a join, the lines of all inputs are compiled one after the other, and what follows is
-a vertex with an edge from each (``union``, ``stream_join``).
+At a union or a join of streams, the lines of all inputs are compiled one after the other. They meet in a new vertex,
+which has an edge from each input (``union``, ``stream_join``).
 
-Several outputs are such lines with a common beginning (``plan_tree``); where they part the vertex ends, and what each
-has for itself runs behind forward edges, in the same slot.
+Several outputs are lines with a common beginning (``plan_tree``). The vertex ends where they part. Operators of only
+one output run after forward edges, in the same slot.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MICROS_PER_MILLI = 1_000
 
 
 def sink_id(output: int) -> str:
-    """The operator id of an output's sink."""
+    """Return the operator id of an output's sink."""
     return f"sink-{output}"
 
 
@@ -75,10 +75,10 @@ class CompiledPlan:
     """Compiled DataFrames, one output each, without sinks and parallelism.
 
     Attributes:
-        pipeline: vertices and edges up to the sinks.
-        output_modes: by output.
-        analyzed: Spark's analysed plans, as text.
-        optimized: Spark's optimised plans, as text: what the operators were made from.
+        pipeline: vertices and edges without sinks.
+        output_modes: output mode of each output.
+        analyzed: text of Spark's analyzed plans.
+        optimized: text of Spark's optimized plans, from which the operators were made.
     """
 
     pipeline: Pipeline
@@ -98,24 +98,25 @@ class CompiledPlan:
         return schema
 
     def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
-        """The graph with one sink per output; ConfigError if two operators have one id."""
+        """Return the graph with one sink per output; raise ConfigError if two operators have the same id."""
         return self.pipeline.graph(sinks, parallelism, max_parallelism)
 
 
 def compile_outputs(
     outputs: Sequence[tuple[DataFrame, str]], regexp_max_length: int = SessionConf.regexp_max_length
 ) -> CompiledPlan:
-    """Check and compile streaming DataFrames, each with its output mode, to one job. What their analysed plans share
-    from the source on is done once. Nothing is started and no file is touched.
+    """Check and compile streaming DataFrames to one job. Nothing is started and no file is accessed.
+
+    Nodes that the analyzed plans share, from the source on, are compiled once.
 
     Args:
         outputs: pairs of DataFrame and output mode.
-        regexp_max_length: as in ``Options``.
+        regexp_max_length: see ``Options``.
 
     Raises:
-        ConfigError: not a streaming DataFrame, an unknown output mode, no source in common, names given twice, late
-            rows without what drops them.
-        NotSupported: a plan holds something that is refused; the message has Spark's plan line and the workaround.
+        ConfigError: a value is not a streaming DataFrame, an output mode is unknown, there is no common source, a name
+            is given twice, or late rows are an output without the operator that drops them.
+        NotSupported: a plan has an unsupported part. The message has Spark's plan line and the workaround.
     """
     plans = [_checked(df, output_mode) for df, output_mode in outputs]
     spark = outputs[0][0].sparkSession
@@ -136,7 +137,7 @@ def compile_outputs(
 
 
 def compile_plan(df: DataFrame, output_mode: str) -> CompiledPlan:
-    """``compile_outputs`` of a single one."""
+    """Compile a single DataFrame; see ``compile_outputs``."""
     return compile_outputs([(df, output_mode)])
 
 
@@ -150,11 +151,11 @@ def _checked(df: DataFrame, output_mode: str) -> tuple[JavaTree, str]:
 
 
 def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
-    """The segment's own operators, then what hangs on it.
+    """Add the segment's own operators, then the segments above it and those over its late rows.
 
     Args:
-        below: kinds of nodes that there are already.
-        timed: see ``Scope``, of the segment below.
+        below: kinds of the nodes below.
+        timed: ``Scope.timed`` of the segment below.
     """
     is_root = not below
     below |= _check(segment.optimized, below, segment.mode)
@@ -177,7 +178,7 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: b
 def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
     """Add the consumers of a segment's rows.
 
-    A single consumer is added to the same vertex, several over forward edges. The first output that ends here has its
+    A single consumer is added to the same vertex, several after forward edges. The first output that ends here has its
     sink in the vertex itself.
     """
     if not segment.outputs and len(segment.above) == 1:
@@ -196,10 +197,11 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
 def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
     """Check a plan and return the kinds of its nodes together with ``above``.
 
-    The check ends at the sources or at the leaf that represents the plan below, and leaves static sides out.
+    The check ends at the sources or at the leaf that represents the plan below. Static sides are not checked.
 
     Raises:
-        NotSupported: a node is not compiled; two watermarks are stacked, or aggregations not in append mode.
+        NotSupported: a node is not supported, there are two watermarks in one line, or two aggregations in another mode
+            than append.
     """
     seen = {*above}
     streams: list[JavaTree] = []
@@ -216,7 +218,7 @@ def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
 
 
 def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None:
-    """Compile the plan from the sources up to this node, then ``on_top``, nearest first."""
+    """Compile the plan from its sources up to ``root``, then the steps ``on_top`` in order."""
     *above, last = stream_line(root)
     steps = [*_steps(above), *on_top]
     if len(streams_below(last)) > 1:
@@ -229,7 +231,7 @@ def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None
 
 
 def _steps(above: Sequence[JavaTree]) -> list[Step]:
-    """Return the steps of the nodes above a leaf, nearest last, as in a plan."""
+    """Return the steps for the nodes above a leaf. In ``above`` the nearest node is the last, as in a plan."""
     return [Step(node, _ADD[kind(node)]) for node in reversed(above)]
 
 
@@ -296,7 +298,7 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
 
 
 def _add_udfs(scope: Scope, node: JavaTree) -> None:
-    """Appends one column per call, as Spark's own node does."""
+    """Add an operator that appends one column per call, like Spark's own node."""
     calls = tuple(udf_call(udf, scope.ordinals, scope.conf) for udf in elements(node.udfs()))
     results = elements(node.resultAttrs())
     for attribute, udf in zip(results, elements(node.udfs()), strict=True):
@@ -315,7 +317,7 @@ def _add_udfs(scope: Scope, node: JavaTree) -> None:
 
 
 def _add_map(scope: Scope, node: JavaTree) -> None:
-    """A vectorised function over whole batches; it sees the input's column names."""
+    """Add a vectorized function over whole batches. It sees the column names of its input."""
     if node.isBarrier() or node.profile().isDefined():
         raise unsupported.SCHEDULED_MAP.error(kind(node))
     function = node.functionExpr()
@@ -359,4 +361,4 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
 }
 
 _ADD_SEVERAL = {"Union": add_union, "Join": add_stream_join}
-"""Nodes with several streams below them."""
+"""Compilers of nodes with several streams below them."""

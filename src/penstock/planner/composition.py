@@ -1,4 +1,4 @@
-"""A Python function of a Python function. Imported in the slots, hence free of everything else."""
+"""Composition of Python functions. Slots import this module, so it imports nothing else of Penstock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UserFunction = Callable[..., Any]
 
 
 class Composed:
-    """``outer(inner(...))``: Spark runs a chain of functions as one, without conversions in between."""
+    """``outer(inner(...))``. Spark runs a chain of functions as one, without conversions between them."""
 
     def __init__(self, outer: UserFunction, inner: UserFunction) -> None:
         self.outer = outer

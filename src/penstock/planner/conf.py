@@ -1,4 +1,4 @@
-"""Session settings that the planner reads, and a run of Spark's optimizer with the rules that Penstock needs."""
+"""Session settings that the planner reads, and Spark's optimizer with the rules that Penstock needs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
 _RULES_WITHOUT_USE = (
-    # Sums of short decimals as longs in three expressions: a help for Spark's code generator only.
+    # Computes sums of short decimals as longs in three expressions. This helps only Spark's code generator.
     "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",
-    # Filters of one side of a join by a subquery over the other: a help for Spark's scans and shuffles only.
+    # These filter one side of a join by a subquery over the other. This helps only Spark's scans and shuffles.
     "org.apache.spark.sql.catalyst.optimizer.InjectRuntimeFilter",
     "org.apache.spark.sql.execution.dynamicpruning.PartitionPruning",
 )
 
 
 def session_conf(spark: SparkSession) -> SessionConf:
-    """The settings that change what an expression means, as they are now."""
+    """Return the current settings that change the meaning of expressions."""
     sql_conf = spark._jsparkSession.sessionState().conf()
     return SessionConf(
         ansi=bool(sql_conf.ansiEnabled()),
@@ -46,7 +46,7 @@ def session_conf(spark: SparkSession) -> SessionConf:
 
 
 def python_settings(spark: SparkSession) -> PythonSettings:
-    """The settings that decide what Python functions see, as they are now."""
+    """Return the current settings that affect the inputs and results of Python functions."""
 
     def flag(name: str) -> bool:
         return str(spark.conf.get(name)).lower() == "true"
@@ -63,13 +63,13 @@ def python_settings(spark: SparkSession) -> PythonSettings:
 
 
 def largest_watermark_rules(spark: SparkSession) -> bool:
-    """Return True if several streams use their largest watermark, False if the lowest. Spark has no third value."""
+    """Return True if several streams use the largest of their watermarks, False for the lowest."""
     return str(spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy")).lower() == "max"
 
 
 @contextmanager
 def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
-    """Exclude optimizer rules besides those that the user excludes; the session's setting is put back."""
+    """Exclude these optimizer rules in addition to the user's. The setting is restored after the block."""
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(rules if before is None or not before else (before, *rules)))
     try:
@@ -83,7 +83,7 @@ def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
-    """The optimizer reads the settings of the thread's active session, which may be another one."""
+    """Make the session the thread's active one in the block, because the optimizer reads that session's settings."""
     sessions = java_class(spark, SESSION)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -97,14 +97,14 @@ def _active(spark: SparkSession) -> Iterator[None]:
 
 
 def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
-    """The optimised logical plan, by the session's own optimizer (extensions included).
+    """Return the optimized logical plan, made by the session's own optimizer with its extensions.
 
-    Filters may pass below the watermark, as they do in Structured Streaming: a row that they drop does not advance
-    event time there either.
+    Filters may be moved below the watermark, as in Structured Streaming: rows that they drop do not advance event time
+    there either.
 
     Raises:
-        NotSupported: the optimizer fails, for example to compute a constant that ANSI mode forbids; Spark's own engine
-            would fail on the first batch.
+        NotSupported: the optimizer fails, for example on a constant that ANSI mode forbids. Spark's own engine would
+            fail on the first batch.
     """
     try:
         with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):

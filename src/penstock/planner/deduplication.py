@@ -1,4 +1,4 @@
-"""``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: a hash exchange on the keys, whoever is first passes."""
+"""``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: the first row of each key passes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MICROS_PER_MILLI = 1_000
 def add_deduplicate(scope: Scope, node: JavaTree) -> None:
     """Compile a ``Deduplicate`` or ``DeduplicateWithinWatermark`` node.
 
-    Rows are late by the column that carries the watermark, as far as it is there, whether it is a key or not.
+    The column that carries the watermark decides which rows are late, if it is still in the plan. It need not be a key.
 
     Raises:
-        NotSupported: without keys, or with one of a type that is refused; behind an aggregation in complete mode; an
-            event time that is none or not the only one.
+        NotSupported: there are no keys, the type of a key is not supported, the input is an aggregation in complete
+            mode, the event time is not unique, or it is a window (``dropDuplicatesWithinWatermark``).
     """
     if scope.whole:
         raise unsupported.DEDUPLICATE_WHOLE.error(kind(node))
@@ -73,7 +73,7 @@ def _positions(scope: Scope, keys: list[JavaTree]) -> tuple[int, ...]:
 def _event_time(node: JavaTree) -> JavaTree | None:
     """Return the input column that carries the watermark.
 
-    As in Spark, only the columns of the optimised plan count, which lacks the columns that no node reads.
+    As in Spark, only columns of the optimized plan count. It does not have columns that no node reads.
     """
     found = {expr_id(attribute): attribute for attribute in elements(node.child().output()) if is_event_time(attribute)}
     if len(found) > 1:
@@ -84,7 +84,7 @@ def _event_time(node: JavaTree) -> JavaTree | None:
 def _delay_us(node: JavaTree, event_time: JavaTree | None) -> int | None:
     if kind(node) != "DeduplicateWithinWatermark":
         return None
-    assert event_time is not None  # Spark's own check asks for a watermark
+    assert event_time is not None  # Spark's own check requires a watermark
     if pa.types.is_struct(arrow_type(event_time)):
         raise unsupported.DEDUPLICATE_WITHIN_WINDOW.error(f"{kind(node)} by {event_time.toString()}")
     return int(event_time.metadata().getLong(WATERMARK_KEY)) * _MICROS_PER_MILLI

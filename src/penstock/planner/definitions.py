@@ -1,11 +1,11 @@
-"""Texts of attributes and expressions that are equal at every start of a query.
+"""Texts of attributes and expressions that are the same at every start of a query.
 
 State is valid only with the expressions that it was built with: a key determines the rows of a group, a window its
 length. So a plan stores these texts (``OperatorSpec.parameters``), and a restart compares them. Catalyst's own text is
-not suitable: it has expression ids and the names of projected columns, and has no time zones.
+not suitable: it has expression ids and the names of projected columns, and it lacks time zones.
 
-For an attribute that is computed between the source and the state, the text is its expression. For a Python function
-the text is its name, because its body may change.
+The text of an attribute that is computed between the source and the state is its expression. The text of a Python
+function is its name, because its body may change.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 from penstock.catalyst.trees import JavaTree, children, expr_id, kind
 
 _MAX_TEXT = 300
-"""Characters of a text; longer ones, of a key with many cases for example, end with a digest."""
+"""Number of characters of a text. A longer text, for example of a key with many cases, ends with a digest."""
 _IDS = re.compile(r"#\d+L?")
 _VARIABLE = re.compile(r"\x00(\d+)\x00")
-"""A lambda variable. Its own name has a number that grows with every lambda of the session."""
+"""A lambda variable. Its name is not used, because it has a number that grows with every lambda of the session."""
 _COSMETIC = frozenset(
     {
         *("class", "num-children", "nullable", "metadata", "exprId", "qualifier", "resultId", "jvmId"),
@@ -50,7 +50,7 @@ _OPERATORS = {
     "Subtract": "-",
 }
 _WINDOW_WRAPPERS = ("KnownNullable", "PreciseTimestampConversion")
-"""Expressions around the start and end of a window: they change types, not values."""
+"""Expressions around the start and end of a window. They change types, not values."""
 _DAY_US = 86_400_000_000
 _UNITS_US = (("day", _DAY_US), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
@@ -73,10 +73,10 @@ class _Node:
 
 
 def _parse(tree: JavaTree) -> _Node:
-    """Parse an expression with one call of the JVM, and a struct with one call for each field.
+    """Parse an expression with one call to the JVM. A struct takes one call per field.
 
-    The JVM sends an answer of more than 8 kB in two packets, with Nagle's algorithm: the second one is 40 ms late
-    (github.com/py4j/py4j/issues/516). The struct that the analyzer makes of a window has 16 kB.
+    The JVM sends an answer of more than 8 kB in two packets, with Nagle's algorithm, and the second one arrives 40 ms
+    later (github.com/py4j/py4j/issues/516). The struct that the analyzer makes of a window has 16 kB.
     """
     if kind(tree) == "CreateNamedStruct":
         return _Node({"class": ".CreateNamedStruct"}, list(map(_parse, children(tree))))
@@ -90,7 +90,7 @@ def _parse(tree: JavaTree) -> _Node:
 
 
 def _parse_part(tree: JavaTree, name: str) -> _Node:
-    """Parse an expression, and wrap a function of this name around it."""
+    """Parse an expression and wrap a function of this name around it."""
     return _Node({"class": f".{name}"}, [_parse(tree)])
 
 
@@ -102,7 +102,7 @@ class Definitions:
         self._labels: dict[int, str] = {}
 
     def label(self, attributes: Sequence[JavaTree], prefix: str) -> None:
-        """Prefix the names of these source columns: the other side of a join may have columns of the same names."""
+        """Prefix the names of these source columns, because the other side of a join may have the same names."""
         self._labels |= {expr_id(attribute): f"{prefix}{attribute.name()}" for attribute in attributes}
 
     def define(self, attribute: JavaTree, *alternatives: JavaTree, part: str = "") -> None:
@@ -194,13 +194,13 @@ class Definitions:
         for alternative in self._alternatives(node):
             window = self._window(alternative)
             if window is not None:
-                return window  # a row is in many sliding windows; the text of all of them is the same
+                return window  # a row is in many sliding windows, which all have the same text
             texts[self._text(alternative)] = None
         return " | ".join(texts) or self._name(node)
 
     def _fields(self, node: _Node) -> Iterator[str]:
         """Yield the texts of an expression's fields other than its children."""
-        child = 0  # children are referred to by number, in order
+        child = 0  # fields refer to children by number, in order
         for field, value in node.fields.items():
             if field in _COSMETIC or value is None or value == []:
                 continue
@@ -259,7 +259,7 @@ def _without(node: _Node, wrappers: Sequence[str]) -> _Node:
 
 
 def _is_moment(node: _Node) -> bool:
-    """Return True for the start or end of a window. Only Spark adds the expression around these."""
+    """Return True for the start or end of a window. Only Spark adds the outermost expression of these."""
     outermost = node.children[0] if node.name == "KnownNullable" else node
     return outermost.name == "PreciseTimestampConversion"
 
@@ -269,7 +269,7 @@ def _is_long(node: _Node) -> bool:
 
 
 def _duration(literal: _Node) -> str:
-    """Return a number of microseconds in the largest unit that divides it."""
+    """Return a number of microseconds as text, in the largest unit that divides it."""
     value = int(literal.fields["value"])
     unit, size = next(((unit, size) for unit, size in _UNITS_US if value and value % size == 0), ("microsecond", 1))
     count = value // size
@@ -289,7 +289,7 @@ def _literal(node: _Node) -> str:
 
 
 def _is_by_time_zone(node: _Node) -> bool:
-    """Return True if the result can depend on the session's time zone. The input type of a cast is not always known."""
+    """Return True if the result may depend on the session's time zone. The input type of a cast is not always known."""
     if node.name == "TimestampAddInterval":
         interval = node.children[1]
         return not _is_long(interval) or abs(int(interval.fields["value"])) >= _DAY_US

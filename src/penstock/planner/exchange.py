@@ -1,7 +1,7 @@
-"""Repartitioning: the user's own exchanges. The number of partitions is ignored, as parallelism rules.
+"""Repartitioning: exchanges that the user requests. The number of partitions is ignored; the parallelism applies.
 
-A whole result (complete mode) stays where it is: behind an exchange a checkpoint could hold a part of it. An exchange
-below ``withWatermark`` comes behind it: a watermark is generated with the source.
+The whole result of complete mode is not repartitioned: after an exchange a checkpoint could contain a part of it. An
+exchange below ``withWatermark`` is moved after it, because watermarks are generated at the source.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ROW_BY_ROW = _COLUMNS_STAY | {"Expand", "Generate", "MapInArrow", "MapInPandas"
 
 
 def watermark_first(steps: Sequence[Step]) -> list[Step]:
-    """Return the same steps with a watermark, and what it needs, moved in front of the repartitioning below it.
+    """Return the steps with the watermark, and the steps that it needs, moved in front of the repartitioning below it.
 
-    Rows do not depend on their subtask, and Spark's watermark is that of all rows together. So only the subtask
-    changes that processes a row. Steps that cannot be moved stay.
+    Rows do not depend on their subtask, and Spark's watermark covers all rows together. So only the subtask that
+    processes a row changes. Steps that cannot be moved stay.
     """
     at = next((number for number, step in enumerate(steps) if kind(step.node) == _WATERMARK), 0)
     exchanges = [number for number, step in enumerate(steps[:at]) if kind(step.node) in _EXCHANGES]
@@ -46,7 +46,7 @@ def watermark_first(steps: Sequence[Step]) -> list[Step]:
 
 
 def _keep_columns(scope: Scope, node: JavaTree) -> None:
-    """Keep all columns in later projections until ``_drop_columns``: the exchange needs its keys."""
+    """Keep all columns in later projections until ``_drop_columns``, because the exchange needs its keys."""
     scope.kept = len(scope.builder.schema)
 
 
@@ -56,7 +56,7 @@ def _drop_columns(scope: Scope, node: JavaTree) -> None:
 
 
 def add_repartition(scope: Scope, node: JavaTree) -> None:
-    """``repartition(n)``; ``coalesce(n)`` is refused."""
+    """Compile ``repartition(n)``; refuse ``coalesce(n)``."""
     if not node.shuffle():
         raise unsupported.COALESCE.error("coalesce")
     if scope.whole:
@@ -65,7 +65,7 @@ def add_repartition(scope: Scope, node: JavaTree) -> None:
 
 
 def add_repartition_by_expression(scope: Scope, node: JavaTree) -> None:
-    """``repartition(n, columns)``: computed keys travel as columns of their own and are dropped behind the edge."""
+    """Compile ``repartition(n, columns)``. Computed keys become columns that are dropped after the edge."""
     keys = elements(node.partitionExpressions())
     if any(kind(key) == "SortOrder" for key in keys):
         raise unsupported.RANGE_PARTITIONING.error("repartitionByRange")

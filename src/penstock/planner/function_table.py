@@ -1,9 +1,9 @@
-"""``docs/functions.md``: which of Spark's SQL functions run, found by compiling Spark's own examples of each.
+"""``docs/functions.md``: the SQL functions of Spark that Penstock supports, found by compiling Spark's own examples.
 
 ``python -m penstock.planner.function_table`` prints it. Every example in the documentation of a function (``DESCRIBE
-FUNCTION EXTENDED``) becomes a streaming DataFrame, over a stream with the columns of the example's table, and is
-compiled as a query is, with constants left unfolded. A function runs if an example compiles; otherwise
-the table shows the first refusal.
+FUNCTION EXTENDED``) becomes a streaming DataFrame over a stream with the columns of the example's table. It is compiled
+like a query, but without constant folding. A function is supported if one of its examples compiles; otherwise the table
+has the first refusal.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _EXAMPLE = re.compile(r"^\s*>\s*(SELECT .*?);", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"\bFROM\s+(VALUES .*?)\s+(?:AS\s+)?(\w+)\s*\(([^()]*)\)", re.IGNORECASE | re.DOTALL)
 _WINDOWED = re.compile(r"\bOVER\s*\(", re.IGNORECASE)
 _BY_CHANCE = re.compile(r"#\d+L?|(?:Some)?\(-?\d{12,}\)+")
-"""Ids of columns and seeds, which are others in each session."""
+"""Column ids and seeds, which differ between sessions."""
 _REASON = 160
 
 
 @dataclass(frozen=True)
 class Function:
-    """A built-in function of Spark. ``refusal``: why its examples do not run; empty if one does."""
+    """A built-in function of Spark. ``refusal``: why none of its examples runs; empty if one does."""
 
     name: str
     refusal: str
@@ -49,15 +49,15 @@ class Function:
 
 
 def names(spark: SparkSession) -> list[str]:
-    """Return the names of all built-in functions, sorted, without functions that a session has registered."""
+    """Return the names of all built-in functions, sorted. Functions that a session has registered are left out."""
     found = java_class(spark, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry").builtin().listFunction()
     return sorted({str(found.apply(number).funcName()) for number in range(found.size())})
 
 
 def tried(spark: SparkSession, chosen: Sequence[str]) -> Iterator[Function]:
-    """Compile Spark's examples of these functions and return the results.
+    """Compile Spark's examples of these functions and yield the results.
 
-    Changes settings and temporary views of the session.
+    This changes settings and temporary views of the session.
     """
     catalog = spark._jsparkSession.sessionState().catalog()
     spark.conf.set(EXCLUDED_RULES, ",".join(_FOLDING))
@@ -69,7 +69,7 @@ def tried(spark: SparkSession, chosen: Sequence[str]) -> Iterator[Function]:
                 )
                 statements = _EXAMPLE.findall(str(info.getExamples())) or [
                     f"SELECT {name}('1')"
-                ]  # a type's name: a cast
+                ]  # the name of a type: test a cast
                 yield Function(name, _refusal(spark, empty, statements))
     finally:
         spark.conf.unset(EXCLUDED_RULES)
@@ -84,7 +84,7 @@ def _refusal(spark: SparkSession, empty: str, statements: Sequence[str]) -> str:
         try:
             df = _as_stream(spark, empty, statement)
         except (PySparkException, Py4JJavaError, ValueError):
-            continue  # needs what a stream has not, such as a table by name
+            continue  # the example needs something that a stream does not have, such as a table by name
         message = _refusal_of(df)
         if not message:
             return ""
@@ -93,7 +93,7 @@ def _refusal(spark: SparkSession, empty: str, statements: Sequence[str]) -> str:
 
 
 def _as_stream(spark: SparkSession, empty: str, statement: str) -> DataFrame:
-    """The example over a stream of its table's columns; without a table, over one column."""
+    """Return the example over a stream with its table's columns; without a table, over a stream with one column."""
     table = _TABLE.search(statement)
     if table is None:
         if re.search(r"\bFROM\b(?! (?:[^()]*\)))", statement):
@@ -106,7 +106,7 @@ def _as_stream(spark: SparkSession, empty: str, statement: str) -> DataFrame:
 
 
 def _refusal_of(df: DataFrame) -> str:
-    """Why it does not run in any output mode; empty if it does."""
+    """Return why a DataFrame does not compile in any output mode; empty if it does in one."""
     message = ""
     for mode in ("append", "update", "complete"):
         try:
@@ -119,7 +119,7 @@ def _refusal_of(df: DataFrame) -> str:
 
 
 def documentation(found: list[Function]) -> str:
-    """The text of ``docs/functions.md``."""
+    """Return the text of ``docs/functions.md``."""
     running = [function for function in found if not function.refusal]
     lines = [
         "# Functions",

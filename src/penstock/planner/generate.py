@@ -18,7 +18,7 @@ _OF_COLLECTIONS = ("Explode", "PosExplode", "Inline")
 
 
 def add_generate(scope: Scope, node: JavaTree) -> None:
-    """Compile the generator to one expression that gives arrays, and the node to an operator that takes them apart."""
+    """Compile the generator to an expression that returns arrays, and the node to an operator that unpacks them."""
     generator = node.generator()
     collections = generated_elements(scope, generator, elements(node.generatorOutput()))
     for attribute in elements(node.generatorOutput()):
@@ -43,7 +43,7 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
 
 
 def generated_elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
-    """Return the generator's argument: an array or map per row."""
+    """Return the expression of an array or map per row, whose elements become rows."""
     if kind(generator) in _OF_COLLECTIONS:
         return scope.translate(generator.child())
     if kind(generator) == "JsonTuple":
@@ -67,9 +67,9 @@ def _rows_of(outputs: list[JavaTree]) -> pa.ListType:
 
 
 def _stacked(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
-    """``stack(n, values...)`` as an array of n structs; what is missing at the end is null."""
+    """Return ``stack(n, values...)`` as an array of n structs. Missing values at the end are null."""
     count, *values = [scope.translate(child) for child in children(generator)]
-    assert isinstance(count, Literal)  # Spark's analyser demands it
+    assert isinstance(count, Literal)  # Spark's analyzer requires it
     rows = int(count.scalar.as_py())
     fields = list(arrow_schema(outputs))
     width = len(fields)

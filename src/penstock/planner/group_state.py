@@ -1,4 +1,4 @@
-"""``applyInPandasWithState``: the operator of ``transformWithState``, its processor calls the user's function."""
+"""``applyInPandasWithState``: the operator of ``transformWithState`` whose processor calls the user's function."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TIMEOUTS = {
     "ProcessingTimeTimeout": GroupStateTimeout.ProcessingTimeTimeout,
     "EventTimeTimeout": GroupStateTimeout.EventTimeTimeout,
 }
-"""Catalyst's objects."""
+"""Time-outs by the names of Catalyst's objects."""
 
 
 def add_group_state(scope: Scope, node: JavaTree) -> None:
     """Compile a ``FlatMapGroupsInPandasWithState`` node.
 
     Raises:
-        NotSupported: the type of a key or of the state is refused.
+        NotSupported: the type of a key or of the state is not supported.
     """
     grouping, arguments = elements(node.groupingAttributes()), children(node.functionExpr())
     columns = grouped_columns(scope, [*grouping, *arguments], len(grouping))

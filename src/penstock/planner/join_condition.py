@@ -1,4 +1,4 @@
-"""The condition of a join, taken apart: equalities between the sides are keys, the rest is asked for pairs."""
+"""Analysis of a join's condition: equalities between the sides are keys, the rest is evaluated for pairs of rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.functions.plan import translate
 from penstock.operators.join.pairs import PairCondition
 
 _EQUALITIES = {"EqualTo": False, "EqualNullSafe": True}
-"""Catalyst's class -> whether null equals null."""
+"""Catalyst's class -> True if null equals null."""
 
 Ordinals = Mapping[int, int]
 
 
 @dataclass(frozen=True)
 class Equality:
-    """One of a join; ``first`` reads only the first side, ``second`` only the second one."""
+    """One equality of a join. ``first`` reads only the first side, ``second`` only the second one."""
 
     first: JavaTree
     second: JavaTree
@@ -36,7 +36,7 @@ class Sides:
     conf: SessionConf
 
     def equality(self, conjunct: JavaTree) -> Equality | None:
-        """If it is one between the sides, with something of either in it."""
+        """Return the equality if the conjunct is one between the sides, and each operand reads columns of one side."""
         if kind(conjunct) not in _EQUALITIES:
             return None
         one, other = children(conjunct)
@@ -46,7 +46,7 @@ class Sides:
         return None
 
     def pair_condition(self, conjuncts: Sequence[JavaTree]) -> PairCondition | None:
-        """All of these, over the columns that they read of either side."""
+        """Return the conjunction of these, over the columns that they read of both sides; None if there are none."""
         if not conjuncts:
             return None
         read = list(dict.fromkeys(expr_id(a) for conjunct in conjuncts for a in attributes_in(conjunct)))
@@ -79,6 +79,6 @@ def all_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def reads_only(expression: JavaTree, side: Ordinals) -> bool:
-    """Return True if the expression reads columns, all of them of this side."""
+    """Return True if the expression reads columns, and all of them are of this side."""
     read = [expr_id(attribute) for attribute in attributes_in(expression)]
     return bool(read) and all(identity in side for identity in read)

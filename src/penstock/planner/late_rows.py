@@ -1,4 +1,4 @@
-"""Late rows as an output: they leave in front of the operator that would drop them."""
+"""Late rows as an output: they are diverted in front of the operator that would drop them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.planner.scope import BranchPoint, Scope
 
 
 def divert_late_rows(scope: Scope, keys: tuple[int, ...], event_time: int) -> None:
-    """Whole rows go over the exchange, and those that are late go no further, but out by a port.
+    """Send whole rows over the exchange, and divert late rows to a port there.
 
     Args:
-        keys: columns that the operator behind wants its rows to be spread by.
-        event_time: the column that tells whether a row is late.
+        keys: columns by which the next operator needs its rows partitioned.
+        event_time: column that determines if a row is late.
     """
     assert scope.kept is not None
     builder = scope.builder

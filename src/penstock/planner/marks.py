@@ -1,4 +1,4 @@
-"""Marks of the user in a plan, as aliases: they stay in the analyzed plan, and the optimizer drops them."""
+"""The user's marks in a plan. They are aliases: the analyzed plan has them, and the optimizer drops them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NAMEABLE = ("Aggregate", *_DEDUPLICATING, "MapInArrow", "MapInPandas", "Transfo
 
 
 def named(df: DataFrame, operator_id: str) -> DataFrame:
-    """The same DataFrame, in which the operator that it ends with is called ``operator_id``, and its state, too.
+    """Return the same DataFrame, with ``operator_id`` as the id of its last operator and of that operator's state.
 
-    Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
-    the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a
-    deduplication, a source, ``transformWithState``, ``mapInArrow`` or ``mapInPandas``; filters, projections and joins
-    with static sides on top of it are passed over, as the optimizer merges and moves them.
+    Otherwise the id is the operator's kind and number (``aggregate-0``). This is sufficient as long as no other
+    operator of the kind is added before it. Operators with state or a user function can be named: an aggregation, a
+    deduplication, a source, ``transformWithState``, ``mapInArrow`` or ``mapInPandas``. Filters, projections and joins
+    with static sides on top of it are skipped, because the optimizer merges and moves them.
 
     Args:
-        df: a streaming DataFrame that ends with that operator.
+        df: a streaming DataFrame that ends with this operator.
         operator_id: letters, digits, ``_``, ``.`` and ``-``; unique in the query.
 
     Raises:
-        ConfigError: not a streaming DataFrame, or not a name.
+        ConfigError: ``df`` is not a streaming DataFrame, or ``operator_id`` is not a valid name.
     """
     check_dataframe(df)
     if not isinstance(operator_id, str) or not _NAME.fullmatch(operator_id):
@@ -46,19 +46,21 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
 
 
 def late(df: DataFrame) -> DataFrame:
-    """The rows that the aggregation of ``df`` drops because they are late; without an aggregation, those
-    that its last ``dropDuplicates`` or ``dropDuplicatesWithinWatermark`` drops as late.
+    """Return the rows that the aggregation of ``df`` drops because they are late.
 
-    They have the columns of its input, ``window`` included where ``df`` is grouped by one: a row that is late for two
-    sliding windows comes twice. A deduplication in front of an aggregation drops late rows before that sees them: ask
-    for the late rows of the deduplicated DataFrame then. Start it together with ``df``:
+    Without an aggregation, return the rows that the last ``dropDuplicates`` or ``dropDuplicatesWithinWatermark`` of
+    ``df`` drops as late.
+
+    The rows have the columns of the operator's input, including ``window`` if ``df`` is grouped by one. A row that is
+    late for two sliding windows appears twice. A deduplication in front of an aggregation drops late rows first; for
+    these, pass the deduplicated DataFrame. Start the result together with ``df``:
     ``penstock.start([penstock.writeStream(df)..., penstock.writeStream(penstock.late(df))...])``.
 
     Args:
-        df: a streaming DataFrame with an aggregation by event time, or a deduplication, and a watermark.
+        df: a streaming DataFrame with a watermark, and an aggregation by event time or a deduplication.
 
     Raises:
-        ConfigError: not a streaming DataFrame, or with neither.
+        ConfigError: ``df`` is not a streaming DataFrame, or has neither an aggregation nor a deduplication.
     """
     check_dataframe(df)
     line = stream_line(analyzed(df))
@@ -73,12 +75,12 @@ def late(df: DataFrame) -> DataFrame:
 
 
 def analyzed(df: DataFrame) -> JavaTree:
-    """Spark's analysed plan."""
+    """Return Spark's analyzed plan."""
     return df._jdf.queryExecution().analyzed()
 
 
 def late_of(node: JavaTree) -> str | None:
-    """If this is the mark of ``late``: which operator it means, as ``is_late_of`` wants it."""
+    """Return the identity of the operator of a ``late`` mark, for ``is_late_of``; None for other nodes."""
     return _marked(node, LATE)
 
 
@@ -88,7 +90,7 @@ def is_late_of(node: JavaTree, identity: str) -> bool:
 
 
 def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
-    """Every node that was given a name, with its name."""
+    """Yield every node that has a name, with its name."""
     for node in preorder(tree):
         name = _marked(node, NAMED)
         if name is not None:
@@ -119,8 +121,8 @@ def _marked(node: JavaTree, prefix: str) -> str | None:
 def _identity(node: JavaTree) -> str:
     """Return the identity of an aggregation or deduplication.
 
-    It is the newest id of an aggregation's columns, because columns that it passes on are older than those that it
-    makes. A deduplication makes no columns; its keys and its distance from the source identify it.
+    For an aggregation it is the highest id of its columns: columns that it creates have higher ids than columns that it
+    passes on. A deduplication creates no columns, so its keys and its distance from the source identify it.
     """
     if kind(node) in _DEDUPLICATING:
         keys = ".".join(str(expr_id(key)) for key in elements(node.keys()))

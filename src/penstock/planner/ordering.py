@@ -1,4 +1,4 @@
-"""``orderBy`` of a whole result, as complete mode has it, and ``limit``, of that or of all rows of a stream."""
+"""``orderBy`` of a whole result in complete mode, and ``limit`` of a whole result or of all rows of a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.planner.scope import Scope
 
 
 def add_sort(scope: Scope, node: JavaTree) -> None:
-    """``orderBy`` and ``sortWithinPartitions``: there is one partition."""
+    """Compile ``orderBy`` and ``sortWithinPartitions``, which are equal because there is one partition."""
     builder = scope.builder
     keys = tuple(_key(scope, order) for order in elements(node.order()))
     builder.add(
@@ -37,12 +37,12 @@ def _is_sortable(data_type: pa.DataType) -> bool:
 
 
 def add_limit(scope: Scope, node: JavaTree) -> None:
-    """A ``GlobalLimit`` stands on a ``LocalLimit`` of the same number, which only spares Spark work.
+    """Compile a ``GlobalLimit``; ignore the ``LocalLimit`` below it, which only reduces work for Spark.
 
-    In append mode it counts the rows of all epochs, in one subtask.
+    In append mode the rows of all epochs are counted, in one subtask.
 
     Raises:
-        NotSupported: below the aggregation of complete mode.
+        NotSupported: in complete mode, the limit is below the aggregation.
     """
     if kind(node) == "LocalLimit":
         return

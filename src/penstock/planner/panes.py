@@ -1,8 +1,9 @@
-"""Sliding windows by pane: rows are aggregated by pane first, and only the partial rows are put into windows.
+"""Sliding windows by pane: rows are aggregated by pane first, and only the partial rows are assigned to windows.
 
-Spark writes a sliding window as an ``Expand`` with a projection for every window that a row may be in. Whichever it is,
-its start and end are computed from one number, the start of the row's *pane*: the latest of its windows begins there.
-So the rows of a pane are in the same windows, and one partial row can be put into these instead of all of them::
+Spark compiles a sliding window to an ``Expand`` with one projection for each window that a row may be in. All
+projections compute start and end from one number, the start of the row's *pane*, where the latest of its windows
+begins. So all rows of a pane are in the same windows, and one partial row can be assigned to these windows instead of
+all rows::
 
     Expand -> [Filter] -> Project* -> PartialAggregate
 
@@ -10,11 +11,11 @@ becomes, with the same rows of a batch at its end::
 
     Project (panes) -> PartialAggregate -> Expand -> [Filter] -> MergePartials
 
-There is a filter where the slide does not divide the length: the oldest windows hold only the beginning of a pane. What
-it says of each window is then part of what rows are grouped by.
+There is a filter if the slide does not divide the length: then the oldest windows contain only the beginning of a pane.
+In this case rows are also grouped by the filter's result for each window.
 
-Nothing here knows of time. A pane is the largest expression through which alone those keys that differ from one
-projection to the other read a row; the arguments must not differ.
+This module has no notion of time. A pane is the largest expression that fully determines the keys which differ between
+projections. The arguments of functions must not differ between projections.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from penstock.operators.filter import FilterSpec
 from penstock.operators.project import ProjectSpec
 
 _BY_ORDER = (Family.FIRST, Family.MIN_MAX_BY, Family.MIN_MAX_BY_K, Family.LISTS, Family.LISTAGG)
-"""Functions to which it matters which row comes first. Partial rows of a window and key come in the order of panes, as
-the rows of an ``Expand`` do; but those of one pane that a filter tells apart come as they may."""
+"""Functions whose result depends on the order of rows. Partial rows of a window and key are in the order of panes, like
+the rows of an ``Expand``. But partial rows of one pane that differ in the filter's results are in arbitrary order."""
 
 Path = Sequence[Expression]
-"""What columns are, over the input of the ``Expand``, for the rows of one of its projections. Equal expressions are the
-same object."""
+"""Expressions of columns over the input of the ``Expand``, for one of its projections. Equal expressions are the same
+object."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class _Tail:
     """The last operators of a chain.
 
     Attributes:
-        fields: the columns that the aggregation reads; ``paths``: what they are, by projection.
-        conditions: of the filter, by projection; empty without one.
+        fields: the columns that the aggregation reads.
+        paths: the expressions of these columns, by projection.
+        conditions: the filter's conditions, by projection; empty without a filter.
     """
 
     expand: ExpandSpec
@@ -62,11 +64,13 @@ class _Tail:
 
 
 def by_panes(operators: Sequence[OperatorSpec], operator_id: Callable[[str], str]) -> Sequence[OperatorSpec]:
-    """The chain, which ends with a partial aggregation, with that in front of the ``Expand``; the chain as it was where
-    there is none, or the aggregation has to know the window of a row.
+    """Return the operators with the final partial aggregation moved in front of the ``Expand``.
+
+    Return them unchanged if there is no ``Expand``, or if the aggregation depends on a row's window.
 
     Args:
-        operator_id: makes the id of one more operator of a kind.
+        operators: a chain that ends with a partial aggregation.
+        operator_id: returns a new operator id for a kind.
     """
     positions = [position for position, spec in enumerate(operators) if isinstance(spec, ExpandSpec)]
     tail = _tail(operators[positions[-1] :]) if positions else None
@@ -77,9 +81,10 @@ def by_panes(operators: Sequence[OperatorSpec], operator_id: Callable[[str], str
 
 
 def _tail(operators: Sequence[OperatorSpec]) -> _Tail | None:
-    """None: there are other operators among them, or it makes a difference which rows something is computed for.
+    """Return the operators from the ``Expand`` on.
 
-    In front of a filter that is all of them; behind it those in windows.
+    Return None if there are other operators among them, or if it matters for which rows an expression is computed. In
+    front of a filter these are all rows; after it, only the rows in windows.
     """
     expand, *between, aggregate = operators
     kept = between.pop(0) if between and isinstance(between[0], FilterSpec) else None
@@ -124,11 +129,12 @@ def _pane(tail: _Tail) -> Expression | None:
 
 
 class _Inputs:
-    """Columns that rows are grouped by and aggregated over. For rows outside of all windows only the conditions are
-    computed.
+    """Columns that rows are grouped by and aggregated over.
+
+    For rows outside all windows only the conditions are computed.
 
     Attributes:
-        of_windows: by projection, the column that says whether a row is in that window; empty if it is in all.
+        of_windows: by projection, the column that is True if a row is in that window; empty if rows are in all windows.
     """
 
     def __init__(self, pane: Expression, conditions: Sequence[Expression]) -> None:
@@ -153,7 +159,7 @@ class _Inputs:
 
 
 def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) -> Iterator[OperatorSpec]:
-    """Yield the operators in the order of the data flow."""
+    """Yield the new operators in the order of the data flow."""
     inputs = _Inputs(pane, tail.conditions)
 
     def position_of(column: int) -> int:
@@ -201,7 +207,7 @@ def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) ->
 
 
 def _into_windows(tail: _Tail, projections: Sequence[tuple[Expression, ...]], merge_id: str) -> Iterator[OperatorSpec]:
-    """Add the operator that turns partial rows of panes into those of windows."""
+    """Yield the operators that convert partial rows of panes to partial rows of windows."""
     schema = tail.aggregate.output_schema
     keys = len(tail.aggregate.key_columns)
     wider = schema if tail.filter is None else schema.append(pa.field("__in", pa.bool_()))
@@ -225,7 +231,7 @@ def _expressions(expand: ExpandSpec, kept: FilterSpec | None, projects: Sequence
 
 
 def _parts(expression: Expression) -> Iterator[Expression]:
-    """The expression and all in it, larger ones first."""
+    """Yield the expression and all its descendants, parents first."""
     yield expression
     for child in children_of(expression):
         yield from _parts(child)

@@ -1,9 +1,9 @@
-"""Several analysed plans as one tree: what they share once, from the source up, and what each has for itself.
+"""Several analyzed plans as one tree: shared nodes occur once, from the source up, then the nodes of each output.
 
-Plans of DataFrames that were derived from one DataFrame have its nodes in common, attribute ids included. The tree is
-made of the analysed plans: the optimizer would move one output's filters and columns into the common part. Each
-segment is then optimised by itself, over a leaf that stands for the segment below (``optimize_tree``); the leaf's
-columns that nobody needs are pruned from below.
+Plans of DataFrames that are derived from one DataFrame share its nodes and attribute ids. The tree is made from
+analyzed plans, because the optimizer would move filters and columns of one output into the shared part. Then each
+segment is optimized separately, over a leaf that represents the segment below (``optimize_tree``). Columns of the leaf
+that no segment above needs are pruned from the segment below.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 _WATERMARK = "EventTimeWatermark"
 _MEETING = ("Union", "Join")
-"""Nodes at which streams meet, and which outputs may share."""
+"""Nodes at which streams meet. Outputs may share them."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One output's analysed plan, nodes from the source up, or from where its streams have met: all that is below is of
-    that node."""
+    """Analyzed plan of one output: its nodes from the source up.
+
+    If several streams meet, the first node is the union or join where they do, and includes everything below it.
+    """
 
     output: int
     mode: str
@@ -41,19 +43,20 @@ class Line:
 
 @dataclass
 class Segment:
-    """A stretch that the same outputs share.
+    """Nodes that the same outputs share.
 
     Attributes:
-        nodes: analysed, from the source's side up.
-        mode: the output mode of those that end above.
+        nodes: analyzed nodes, from the source's side up.
+        mode: output mode of the first of these outputs. If it aggregates, all of them have this mode.
         outputs: outputs whose rows are the rows of the top node.
         above: segments that read the rows of the top node.
-        late: segments over the rows that the aggregation or deduplication drops which is the first node here.
-        watermark_nodes: watermark of one segment above, with the projections below it, which run here, with the source.
-            They add columns and drop none.
-        reads_watermark: True for that segment. The others get the columns without those of ``watermark_nodes``.
-        names: by ``name_key``, of nodes in here.
-        optimized: nodes of the optimised plan, from the root down to the leaf (its own, or what stands for it).
+        late: segments over the late rows that the first node drops, which is an aggregation or deduplication.
+        watermark_nodes: watermark of one segment above, with the projections below it. These nodes run here, with the
+            source. They add columns and drop none.
+        reads_watermark: True for the segment above that the watermark belongs to. The others do not get the columns of
+            ``watermark_nodes``.
+        names: names of nodes of this segment, by ``name_key``.
+        optimized: root of the optimized plan. Its leaf is the source, or represents the segment below.
     """
 
     nodes: list[JavaTree]
@@ -68,7 +71,7 @@ class Segment:
 
     @property
     def owner(self) -> int:
-        """The first output that it belongs to: adding outputs at the end does not change it."""
+        """Number of the first output that uses this segment. New outputs at the end do not change it."""
         return min([*self.outputs, *(segment.owner for segment in self.above)])
 
     @property
@@ -84,17 +87,17 @@ class Segment:
 
     @property
     def everywhere(self) -> list[Segment]:
-        """This one and all that hang on it."""
+        """This segment and all segments that depend on it."""
         return [self, *(one for part in (*self.above, *self.late) for one in part.everywhere)]
 
 
 def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
-    """The tree of these analysed plans, each with its output mode.
+    """Return the tree of these analyzed plans, each given with its output mode.
 
     Raises:
-        NotSupported: several outputs, of which not all have several streams in common that one of them has.
-        ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
-            operator with two names, or two with one.
+        NotSupported: an output reads a union or join of streams that not all outputs share.
+        ConfigError: the plans have no common source, late rows are an output without the operator that drops them, one
+            operator has two names, or two operators have the same name.
     """
     if len(plans) == 1:
         return _alone(*plans[0])
@@ -122,7 +125,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
 
 
 def _alone(plan: JavaTree, mode: str) -> Segment:
-    """One output shares with nobody: its analysed plan need not be a line, as long as the optimised one is."""
+    """Return the segment of a single output. Its analyzed plan need not be a line, only its optimized one."""
     root = Segment(list(preorder(plan))[::-1], mode, [0])
     if any(late_of(node) is not None for node in root.nodes):
         raise _late_alone()
@@ -152,9 +155,9 @@ def _late_alone() -> ConfigError:
 def _segment(lines: Sequence[Line], begin: int, late_operators: Sequence[str]) -> Segment:
     """Return the segment that these lines share from node ``begin`` on, with the segments above it.
 
-    An operator whose late rows are an output begins a segment, because its input rows must stay whole. One that
-    outputs need in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink
-    within the epoch, without an edge on which a checkpoint could cut it.
+    An operator whose late rows are an output begins a segment, because its input rows must stay whole. An aggregation
+    that outputs need in two output modes is not shared. Neither is one in complete mode: the whole result must reach
+    its sink within the epoch, without an edge on which a checkpoint could split it.
     """
     end = begin + 1
     while all(len(line.nodes) > end for line in lines) and _together(lines, end):
@@ -190,7 +193,7 @@ def _cut(node: JavaTree, late_operators: Sequence[str]) -> bool:
 
 
 def _attach_late(root: Segment, line: Line, at: int) -> None:
-    """Hang the part of a line above its mark on the segment that begins with the aggregation it means."""
+    """Attach the part of a line from its mark on to the segment that begins with the operator of the mark."""
     meant = late_of(line.nodes[at]) or ""
     for segment in root.everywhere:
         first = segment.nodes[0]
@@ -201,9 +204,9 @@ def _attach_late(root: Segment, line: Line, at: int) -> None:
 
 
 def _move_watermark(root: Segment) -> None:
-    """Move a watermark from above the first fork to the source, with the projections that compute its column.
+    """Move a watermark from above the first branch to the source, with the projections that compute its column.
 
-    A watermark changes no row, and outputs that do not need it ignore it and the added columns.
+    A watermark changes no row. Outputs that do not need it ignore the watermark and the added columns.
     """
     if root.has_watermark:
         return
@@ -233,12 +236,15 @@ def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
 
 
 def optimize_tree(spark: SparkSession, root: Segment) -> None:
-    """Optimise every segment, from the outputs down: what is below is then known to be needed or not."""
+    """Optimize every segment, from the outputs down, because the segments above determine the columns needed below."""
     _optimize(spark, root, None)
 
 
 def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> list[JavaTree]:
-    """The attributes of the leaf that are needed here and above; ``leaf`` is None where the plan has its own."""
+    """Optimize a segment and those above it, and return the leaf's attributes that they need.
+
+    ``leaf``: represents the segment below; None if the plan has its own leaf.
+    """
     tree = segment.nodes[-1] if leaf is None else _over(spark, leaf, segment.nodes)
     plain: list[JavaTree] = elements(tree.output())
     for node in segment.watermark_nodes:
@@ -258,7 +264,7 @@ def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> l
 
 
 def _widened(spark: SparkSession, tree: JavaTree, node: JavaTree) -> JavaTree:
-    """Add a watermark node to the plan, and keep all columns of the plan."""
+    """Add a watermark node or its projection to the plan, and keep all columns of the plan."""
     if kind(node) == "SubqueryAlias":
         return tree
     if kind(node) != "Project":
@@ -276,8 +282,10 @@ def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> Jav
 
 
 def _stand_in(spark: SparkSession, output: Sequence[JavaTree], read: Sequence[JavaTree]) -> JavaTree:
-    """A leaf with these attributes that the optimizer knows nothing of: a streaming source. Under a projection, where
-    not all of them are for the plan that goes on it."""
+    """Return a leaf with the attributes ``output``, as a streaming source: the optimizer knows nothing about its rows.
+
+    If the plan above may use only the attributes ``read``, a projection is added.
+    """
     relation = spark.readStream.format("rate").load()._jdf.queryExecution().analyzed()
     fields = {str(name): getattr(relation, str(name))() for name in elements(relation.productElementNames().toSeq())}
     leaf = relation.copy(*(fields | {"output": java_seq(spark, output)}).values())

@@ -1,4 +1,4 @@
-"""Columns of a plan's leaf that the nodes above it need, and fields of its structs."""
+"""Columns of a plan's leaf, and fields of its structs, that the nodes above it need."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ _PASSING = (
     "Repartition",
     "RepartitionByExpression",
 )
-"""Nodes that yield the columns they name only, and nodes that hand all their columns on."""
+"""``_NARROWING``: nodes whose output has only columns that they name. ``_PASSING``: nodes that pass all columns on."""
 _WITHIN = ("Filter", "EventTimeWatermark")
-"""Of the latter, those that neither hand rows to others nor to Python."""
+"""Nodes of ``_PASSING`` that send rows neither to other subtasks nor to Python."""
 _OF_NO_FIELD = ("IsNull", "IsNotNull")
 
 
 def needed_columns(output: Sequence[JavaTree], above: Sequence[JavaTree]) -> list[JavaTree]:
-    """Those of the leaf's attributes that are read; at least one, so that rows can be counted.
+    """Return the leaf's attributes that are read; at least one, so that rows can be counted.
+
+    All attributes are returned if the nodes above pass all columns on, or may do so.
 
     Args:
         output: the leaf's attributes.
-        above: the nodes over it, nearest first.
+        above: the nodes above the leaf, nearest first.
     """
     needed: set[int] = set()
     for node in above:
@@ -39,13 +41,13 @@ def needed_columns(output: Sequence[JavaTree], above: Sequence[JavaTree]) -> lis
 
 
 def needed_fields(above: Sequence[JavaTree]) -> dict[int, tuple[int, ...]]:
-    """Return the fields that are read of struct attributes which the plan reads only field by field.
+    """Return the fields to read of struct attributes that the plan reads only field by field.
 
     Args:
-        above: the nodes over the leaf, nearest first.
+        above: the nodes above the leaf, nearest first.
 
     Returns:
-        By expression id, the ordinals of the fields: at least one, which shows where the struct itself is null.
+        The ordinals of the fields by expression id; at least one, which shows if the struct itself is null.
     """
     whole: set[int] = set()
     fields: dict[int, set[int]] = {}

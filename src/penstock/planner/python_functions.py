@@ -1,4 +1,4 @@
-"""Python functions out of the plan: the user's own objects, as Spark pickled them in this very process."""
+"""Python functions in a plan: the user's own objects, as Spark pickled them in this process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ _KINDS = {
 
 
 def load_python(python_function: JavaTree, subject: str) -> Any:
-    """The Python object behind a JVM ``PythonFunction``.
+    """Return the Python object of a JVM ``PythonFunction``.
+
+    Args:
+        subject: name of the function in error messages.
 
     Raises:
-        NotSupported: it refers to a Spark broadcast variable (or is so large that Spark made it one).
+        NotSupported: it uses a Spark broadcast variable, or is so large that Spark broadcasts it.
     """
     broadcasts = python_function.broadcastVars()
     if broadcasts is not None and not broadcasts.isEmpty():
@@ -41,16 +44,16 @@ def load_python(python_function: JavaTree, subject: str) -> Any:
 
 
 def load_function(python_udf: JavaTree) -> UserFunction:
-    """The user's function of a ``PythonUDF`` expression."""
+    """Return the user's function of a ``PythonUDF`` expression."""
     function: UserFunction = load_python(python_udf.func(), f"function {python_udf.name()}")[0]
     return function
 
 
 def udf_call(python_udf: JavaTree, ordinals: Mapping[int, int], conf: SessionConf) -> UdfCall:
-    """A scalar function call of an ``ArrowEvalPython`` or ``BatchEvalPython`` node.
+    """Return a scalar function call of an ``ArrowEvalPython`` or ``BatchEvalPython`` node.
 
     Raises:
-        NotSupported: an argument or the function itself cannot be run.
+        NotSupported: an argument or the function itself is not supported.
     """
     function, arguments = _with_arguments(python_udf)
     values = [argument.value() if _is_named(argument) else argument for argument in arguments]
@@ -74,7 +77,7 @@ def _udf_kind(python_udf: JavaTree) -> UdfKind:
 
 
 def _with_arguments(python_udf: JavaTree) -> tuple[UserFunction, list[JavaTree]]:
-    """Return the function and its argument expressions; ``f(g(x))`` is one call if Spark left it as one."""
+    """Return the function and its argument expressions. ``f(g(x))`` is one call if it is one in Spark's plan."""
     function = load_function(python_udf)
     arguments = children(python_udf)
     if len(arguments) == 1 and kind(arguments[0]) == "PythonUDF":

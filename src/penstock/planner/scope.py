@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BranchPoint:
-    """A position in the pipeline, with the attributes that its columns are."""
+    """A position in the pipeline, with the attributes of its columns."""
 
     position: Position
     expr_ids: tuple[int, ...]
@@ -32,34 +32,34 @@ class BranchPoint:
 
 @dataclass(frozen=True)
 class Step:
-    """A plan node, and what compiles it on top of what there is."""
+    """A plan node, and the function that adds its operators to the pipeline."""
 
     node: JavaTree
     add: Callable[[Scope, JavaTree], None]
 
 
 class AddTree(Protocol):
-    """Compiles a plan from its sources up to its root, and then these steps."""
+    """Compiles a plan from its sources up to its root, and then the steps ``on_top``."""
 
     def __call__(self, scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None: ...
 
 
 class Scope:
-    """The state of one compilation.
+    """State of one compilation.
 
     Attributes:
-        mode: the output mode of what is compiled now.
-        names: what the user called operators that are compiled now, see ``marks.name_key``.
+        mode: output mode of the current segment.
+        names: the user's names for operators of the current segment; see ``marks.name_key``.
         builder: the pipeline so far.
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
-        fields: of structs that have only some of their fields in ``builder.schema``: the ordinals of these, by
-            expression id. What reads other fields, or the struct as such, is not compiled on top of it.
-        kept: number of leading columns that must not change until the operator that drops late rows has seen them (if
-            the late rows are an output), or until an exchange has its keys. None: no such columns.
-        timed: ``withWatermark`` is in the plan of what is compiled now, and not only in another output's (columns bear
-            its mark in either case).
+        fields: for structs of which ``builder.schema`` has only some fields, the ordinals of these, by expression id.
+            Nothing that reads other fields or the whole struct is compiled on top.
+        kept: number of leading columns that must not change until the operator that diverts late rows has got them (if
+            the late rows are an output), or until an exchange has its keys. None: there are no such columns.
+        timed: True if ``withWatermark`` is in the plan of the current segment, and not only in another output's plan.
+            Columns have the watermark's mark in both cases.
         whole: True after the aggregation of complete mode: one subtask has all rows.
-        late: where they come out, and what their columns are.
+        late: branch point of the late rows; None if there are none.
         definitions: definitions of the attributes of the whole plan.
     """
 
@@ -80,14 +80,14 @@ class Scope:
         self._expr_ids: list[int] = []
 
     def bind(self, expr_ids: Sequence[int]) -> None:
-        """The current columns are these attributes, in order."""
+        """Bind the current columns to these attributes, in order."""
         self._expr_ids = list(expr_ids)
         self.ordinals = {}
         for position, identity in enumerate(expr_ids):
             self.ordinals.setdefault(identity, position)
 
     def bind_more(self, attributes: Sequence[JavaTree]) -> None:
-        """Columns for these attributes were appended."""
+        """Bind newly appended columns to these attributes."""
         self.bind([*self._expr_ids, *map(expr_id, attributes)])
 
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
@@ -100,7 +100,7 @@ class Scope:
         return BranchPoint(self.builder.current_position(), tuple(self._expr_ids))
 
     def branch(self, branch_point: BranchPoint, output: int) -> None:
-        """Continue after that branch point."""
+        """Continue after a branch point, with a branch that belongs to ``output``."""
         self.builder.branch(branch_point.position, output)
         self.bind(branch_point.expr_ids)
 
@@ -110,13 +110,13 @@ class Scope:
         self.bind(first.expr_ids)
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Run the steps in order. Errors get the node's line of the plan."""
+        """Run the steps in order. Errors get the plan line of the step's node."""
         for step in steps:
             with unsupported.at_node(step.node):
                 step.add(self, step.node)
 
     def operator_id(self, kind: str, node: JavaTree) -> str:
-        """The user's name for the node's operator, or the next one of its kind."""
+        """Return the user's name for the node's operator, or the next id of its kind."""
         positional = self.builder.operator_id(kind)
         return self.names.get(name_key(node), positional)
 
@@ -124,9 +124,9 @@ class Scope:
         return translate(expression, self.ordinals, self.conf, self.fields)
 
     def project(self, named: Sequence[JavaTree], name: str) -> None:
-        """Yield these named expressions and nothing else; no operator is added where the columns are these already.
+        """Make these named expressions the only columns. No operator is added if they already are.
 
-        Where columns have to be kept, those that are computed are put behind them.
+        If columns must be kept (``kept``), append the computed ones to the current columns instead.
         """
         for item in named:
             if kind(item) == "Alias":
@@ -138,7 +138,7 @@ class Scope:
         self.bind_output(named)
 
     def rename(self, attributes: Sequence[JavaTree], to: Sequence[JavaTree], name: str) -> None:
-        """Yield these attributes as others of the same types."""
+        """Rebind the columns of these attributes to other attributes of the same types, and drop all other columns."""
         for attribute, other in zip(attributes, to, strict=True):
             self.definitions.define(other, attribute)
         self._select([self.translate(item) for item in attributes], [arrow_field(item) for item in to], name)
@@ -155,13 +155,13 @@ class Scope:
             self.bind_more(named)
 
     def append_columns(self, name: str, fields: Iterable[pa.Field], expressions: Sequence[Expression]) -> None:
-        """Add a projection that computes more columns; the caller binds them."""
+        """Add a projection that appends computed columns. The caller binds them."""
         before = self.builder.schema
         passed = [BoundReference(position, field.type) for position, field in enumerate(before)]
         self.add_project(name, [*before, *fields], [*passed, *expressions])
 
     def add_project(self, name: str, fields: Sequence[pa.Field], expressions: Sequence[Expression]) -> None:
-        """Add a projection; the caller binds its output."""
+        """Add a projection. The caller binds its output."""
         self.builder.add(
             ProjectSpec(
                 operator_id=self.builder.operator_id("project"),

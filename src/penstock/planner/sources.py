@@ -1,4 +1,4 @@
-"""Sources out of the plan's leaves. The reader's options go to the connector as they are; it refuses unknown ones."""
+"""Sources from the leaves of a plan. Each connector gets the reader's options unchanged and refuses unknown ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _COLUMNAR = ("parquet", "orc")
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _SPARKS_KAFKA = "KafkaSourceProvider"
 _FILE_SOURCE = "FileSource["
-"""Spark's name for every stream of files, of any format."""
+"""Beginning of Spark's name for every file stream, of any format."""
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = ("rowsPerSecond", "rampUpTime", "numPartitions")
@@ -69,16 +69,16 @@ _MICRO_BATCH_NUMBERS = {
 def create_source(
     spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree], fields: Mapping[int, Sequence[int]]
 ) -> Source:
-    """The source of a ``StreamingRelation`` or ``StreamingRelationV2``.
+    """Return the source of a ``StreamingRelation`` or ``StreamingRelationV2``.
 
     Args:
         node: the relation.
-        columns: those of its attributes that the source has to read, from ``columns_to_read``.
-        fields: and of their structs' fields, from ``fields_to_read``.
+        columns: the attributes that the source must read, from ``columns_to_read``.
+        fields: the fields of structs that it must read, from ``fields_to_read``.
 
     Raises:
         NotSupported: no connector reads this format.
-        ConfigError: the connector does not know an option.
+        ConfigError: an option is unknown to the connector.
     """
     if kind(node) == "StreamingRelation":
         return _file_source(spark, node, columns, fields)
@@ -102,14 +102,14 @@ def create_source(
 
 
 def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaTree]:
-    """Return the attributes of the relation that are read: for Parquet and ORC only those that the plan needs.
+    """Return the attributes of the relation to read: for Parquet and ORC only those that the plan needs.
 
-    Text formats are read whole, because what is malformed depends on the columns. One column is always read, so that
-    rows can be counted.
+    Text formats are read whole, because the columns determine which rows are malformed. At least one column is read, so
+    that rows can be counted.
 
     Args:
         relation: the plan's leaf.
-        above: the nodes over it, nearest first.
+        above: the nodes above the leaf, nearest first.
     """
     output: list[JavaTree] = elements(relation.output())
     if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() not in _COLUMNAR:
@@ -118,7 +118,7 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
 
 
 def fields_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> Mapping[int, Sequence[int]]:
-    """Return the fields that the plan needs of structs in Parquet files, as ordinals by expression id.
+    """Return the struct fields in Parquet files that the plan needs, as ordinals by expression id.
 
     Structs that are read whole are left out.
     """
@@ -160,7 +160,7 @@ def _with_fields(column: pa.Field, ordinals: Sequence[int] | None) -> pa.Field:
 
 
 def _only_spark_reads(name: str, schema: pa.Schema, options: Mapping[str, str]) -> bool:
-    """Return True if Spark reads the files: other formats, and what Penstock's own readers do not support."""
+    """Return True if Spark must read the files: in other formats, or with features that Penstock's readers lack."""
     if name == "orc":
         return any(only_spark_reads(schema))
     if name == "csv":
@@ -173,7 +173,7 @@ def _rate_micro_batch_source(options: Mapping[str, str]) -> RateMicroBatchSource
     unknown = sorted(set(given) - set(_MICRO_BATCH_NUMBERS))
     if unknown:
         raise unknown_option(unknown[0], "the rate-micro-batch source", _MICRO_BATCH_OPTIONS)
-    values = {_MICRO_BATCH_NUMBERS[key]: int(text) for key, text in given.items()}  # Spark has checked them
+    values = {_MICRO_BATCH_NUMBERS[key]: int(text) for key, text in given.items()}  # Spark has checked the numbers
     return RateMicroBatchSource(RateMicroBatchOptions(**values))
 
 
@@ -187,7 +187,7 @@ def _socket_source(options: Mapping[str, str]) -> SocketSource:
 
 
 def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
-    """Raises ConfigError for an option that the rate source does not have or cannot read."""
+    """Return the rate source; raise ConfigError for an option that it does not have or cannot parse."""
     given = {key.lower(): value for key, value in options.items()}
     ramp_up = given.pop("rampuptime", "0s")
     numbers = {name: given.pop(key) for key, name in _RATE_NUMBERS.items() if key in given}
@@ -199,7 +199,10 @@ def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
 
 
 def _python_source(node: JavaTree, options: Mapping[str, str]) -> PythonSource:
-    """The user's class, with the schema that Spark has resolved (the user's own or the reader's ``schema()``)."""
+    """Return a source of the user's class, with the schema that Spark has resolved.
+
+    It is the schema of the class or of the reader's ``schema()``.
+    """
     name = str(node.sourceName())
     cls = load_python(node.source().get().source().dataSourceCls(), f"data source {name}")
     attributes = elements(node.output())

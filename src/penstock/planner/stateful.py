@@ -1,7 +1,7 @@
-"""``transformWithState`` and ``transformWithStateInPandas``: a keyed operator behind a hash exchange.
+"""``transformWithState`` and ``transformWithStateInPandas``: a keyed operator after a hash exchange.
 
-Which state a processor keeps is known once its ``init`` has run: it is called here, on the driver, as Spark does before
-a query starts, with a handle that only takes down what is declared.
+A processor declares its state in ``init``. So ``init`` is called here, on the driver, as Spark does before a query
+starts. Its handle only records the declarations.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -54,13 +54,13 @@ _NO_KEY = CurrentKey(_PRE_INIT)
 
 
 class _NoStore:
-    """Placeholder for a state's store while ``init`` runs: there is no key yet, and every access raises an error."""
+    """Placeholder for a state's store while ``init`` runs: there is no key yet, so every access raises an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, operation: str) -> NoReturn:
-        if not operation.startswith("__"):  # what copying asks for
+        if not operation.startswith("__"):  # copying looks up such names
             _NO_KEY.require(self._name)
         raise AttributeError(operation)
 
@@ -69,7 +69,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     """Compile a ``TransformWithStateInPySpark`` node.
 
     Raises:
-        NotSupported: a name or a type of a state variable, or a key's type, is refused.
+        NotSupported: the name or type of a state variable, or the type of a key, is not supported.
         FunctionError: the processor's ``init`` fails.
     """
     columns = grouped_columns(scope, elements(node.child().output()), int(node.groupingAttributesLen()))
@@ -96,7 +96,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
 
 @dataclass(frozen=True)
 class GroupedColumns:
-    """Positions in the input of the grouping key, of the user's columns and of the event time.
+    """Positions in the input of the grouping key, the user's columns and the event time.
 
     ``parameters``: see ``OperatorSpec``.
     """
@@ -139,12 +139,12 @@ def add_processor(
     initial: InitialState | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> None:
-    """The operator of a ``StatefulProcessor``, behind an exchange by its keys.
+    """Add the operator of a ``StatefulProcessor``, after an exchange by its keys.
 
     Args:
-        called: what its id is made of, and its name.
-        pickled: the processor as it was before its ``init`` has run here.
-        parameters: parameters of its state besides the keys and the output mode.
+        called: the kind, from which its id is made, and its name.
+        pickled: the processor in its state before ``init`` runs here.
+        parameters: parameters of its state other than the keys and the output mode.
     """
     kind, name = called
     builder, operator_id = scope.builder, scope.operator_id(kind, node)
@@ -174,9 +174,9 @@ def add_processor(
 
 
 def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
-    """Return the positions of these attributes.
+    """Return the positions of these attributes. Columns that are not among them are dropped.
 
-    Spark's plan has grouping columns twice, and only one of them is sent.
+    Spark's plan has grouping columns twice; they are sent only once.
     """
     ordinals = [scope.ordinals[expr_id(attribute)] for attribute in output]
     kept = sorted(set(ordinals))
@@ -189,7 +189,7 @@ def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
 
 
 def add_event_time_column(scope: Scope, node: JavaTree) -> None:
-    """``eventTimeColumnName``: which output column is event time from here on."""
+    """Compile ``eventTimeColumnName``: an output column becomes the event time of the nodes above."""
     builder = scope.builder
     builder.add(
         EventTimeColumnSpec(
@@ -212,22 +212,22 @@ def _initial_state(spark: SparkSession, node: JavaTree) -> InitialState:
 
 
 class Declared(NamedTuple):
-    """State that an ``init`` declares. ``deleted``: names that it passed to ``deleteIfExists``."""
+    """State declared by ``init``. ``deleted``: names that it passed to ``deleteIfExists``."""
 
     variables: tuple[StateVariable, ...]
     deleted: tuple[str, ...]
 
 
 def declared_state(spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str) -> Declared:
-    """Run the processor's ``init`` and return the states that it declares. The processor is closed again.
+    """Run the processor's ``init`` and return the state that it declares. The processor is closed again.
 
     Args:
-        spark: parses schemas that are given as text; may be missing where none is.
-        label: the operator, for errors.
+        spark: parses schemas that are given as text. It may be None if there are none.
+        label: name of the operator in errors.
 
     Raises:
         FunctionError: ``init`` or ``close`` fails.
-        NotSupported: a name or a type is refused.
+        NotSupported: a name or a type is not supported.
     """
     handle = _DriverHandle(spark, time_mode)
     with user_errors(label):
@@ -237,7 +237,7 @@ def declared_state(spark: SparkSession | None, processor: object, time_mode: Tim
 
 
 class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
-    """Takes down what ``init`` declares. Its states have no values: no key is set while ``init`` runs."""
+    """Records what ``init`` declares. Its states have no values, because there is no key while ``init`` runs."""
 
     def __init__(self, spark: SparkSession | None, time_mode: TimeMode) -> None:
         self._spark = spark
@@ -283,7 +283,10 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         self._no_timers("list_timers")
 
     def deleteIfExists(self, stateName: str) -> None:
-        """A table of this name goes, where a snapshot has one. Nobody's variable is called like one of our own."""
+        """Withdraw a declaration of this name, and record that a snapshot's table of this name is deleted.
+
+        Penstock's own tables are not recorded, because no variable can have their names.
+        """
         self.variables.pop(stateName, None)
         if stateName not in (TIMERS, UNPROCESSED):
             self.deleted[stateName] = None
@@ -296,13 +299,13 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
     def _declare(
         self, name: str, kind: Kind, value: StructType | str, map_key: StructType | str | None, ttl_ms: int | None
     ) -> Any:
-        """Record a declared state and return a stand-in for its store."""
+        """Record a declared state and return a placeholder for its store."""
         _check_name(name)
         if name in self.variables:
             raise_duplicate_variable(name)
         if name in self.deleted:
             raise unsupported.STATE_DELETED.error(f"state {name}")
-        if ttl_ms:  # to Spark 0 is none
+        if ttl_ms:  # 0 means no time to live, as in Spark
             _check_ttl(name, kind, ttl_ms, self._time_mode)
         key = None if map_key is None else self._fields(name, map_key)
         if key is not None:
@@ -326,7 +329,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
 
 
 def _check_name(name: str) -> None:
-    """Spark's own rules for the names of column families, and what would be in the way of ours."""
+    """Check the name by Spark's rules for column families and by the rules for Penstock's own tables."""
     if not name or name.strip() != name or name == "default":
         raise PySparkRuntimeError(
             "[STATE_STORE_CANNOT_USE_COLUMN_FAMILY_WITH_INVALID_NAME] Failed to perform column family operation="

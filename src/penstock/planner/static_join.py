@@ -1,4 +1,4 @@
-"""Joins of the stream with a static side: Spark reads that once, when the query starts; every slot gets all of it."""
+"""Joins of the stream with a static side. Spark reads the side once, at the start; every slot gets all of its rows."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _KINDS = {
     ("LeftSemi", True): JoinKind.SEMI,
     ("LeftAnti", True): JoinKind.ANTI,
 }
-"""Spark's join type and whether the stream is on the left -> ours. Spark refuses most others itself."""
+"""Spark's join type, and True if the stream is on the left -> Penstock's join kind. Spark refuses most others."""
 
 _NO_COLUMNS = pa.schema([("__row", pa.bool_())])
-"""Column that is read of a static side of which only the number of rows counts."""
+"""Schema that is read of a static side if only its number of rows matters."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class _Key:
 
 
 def add_static_join(scope: Scope, node: JavaTree) -> None:
-    """Compile a ``Join`` of which one side is the stream.
+    """Compile a ``Join`` of the stream with a static side.
 
     Raises:
-        NotSupported: a join type that is not run, or an expression or a type that is not.
+        NotSupported: the join type, an expression or a type is not supported.
     """
     left, right = children(node)
     stream_left = bool(left.isStreaming())
@@ -100,7 +100,7 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
     )
     if joins_columns:
         scope.bind_more(attributes)
-    if not stream_left:  # the operator puts the stream's columns first
+    if not stream_left:  # the operator's output begins with the stream's columns
         scope.project(elements(node.output()), "Project (columns of the join)")
 
 
@@ -115,7 +115,7 @@ def _key(sides: Sides, conjunct: JavaTree) -> _Key | None:
 
 
 def static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> StaticRows:
-    """The rows of a node's static side, to be read when the query starts."""
+    """Return the rows of a node's static side, which are read when the query starts."""
     leaves = ", ".join(label(tree) for tree in preorder(static) if not children(tree))
     schema = arrow_schema(elements(static.output()))
     name = f"static side of {label(node)}: {leaves}"
@@ -123,7 +123,7 @@ def static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> Static
 
 
 def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
-    """The rows of an optimised plan, as Spark gives them now.
+    """Return the current rows of an optimized plan, read by Spark.
 
     Raises:
         DataError: Spark cannot read them.
@@ -133,25 +133,27 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
         attributes = elements(static.output())
         if not attributes:
             return frame.select(lit(True)).toArrow()
-        names = [f"c{position}" for position in range(len(attributes))]  # of theirs two may be the same
+        names = [f"c{position}" for position in range(len(attributes))]  # the columns' own names may repeat
         schema = pa.schema(list(zip(names, arrow_schema(attributes).types, strict=True)))
         rows = frame.toDF(*names)
-        distinct = with_distinct_fields(rows.schema)  # PySpark refuses others
+        distinct = with_distinct_fields(rows.schema)  # PySpark refuses repeated names of fields
         return cast_table(rows.select([col(f.name).cast(f.dataType) for f in distinct]).toArrow(), schema)
     except Exception as problem:
         raise DataError(f"Spark cannot read {label(static)}: {reason(problem)}") from problem
 
 
 def read_static_sides(graph: JobGraph, max_bytes: int, begun: Collection[str] = ()) -> None:
-    """Read what the graph's operators need of static sides, unless it is there already: before it is shipped. Takes as
-    long as Spark's jobs do, and slots of the session to run them.
+    """Read the static sides and initial states that the graph's operators need, unless they are already read.
+
+    This is done before the graph is sent to the slots. It takes as long as Spark's jobs, which need slots of the
+    session.
 
     Args:
-        max_bytes: of each.
-        begun: ids of operators that go on from a snapshot: their initial state is not read.
+        max_bytes: limit of each static side.
+        begun: ids of operators that are restored from a snapshot. Their initial state is not read.
 
     Raises:
-        NotSupported: a static side is larger.
+        NotSupported: a static side is larger than ``max_bytes``.
         DataError: Spark cannot read one.
     """
     for rows in static_sides(graph, begun):

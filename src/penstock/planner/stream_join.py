@@ -1,8 +1,8 @@
-"""Joins of two streams: both come over hash edges on their keys, to where their rows wait for each other.
+"""Joins of two streams: hash edges on the keys bring both to one operator, which keeps rows until they expire.
 
-How long a row waits is Spark's rule (``StreamingSymmetricHashJoinHelper``): until the watermark has passed the event
-time among the keys, or, where the rest of the condition bounds event times, the time that allows no partner any more;
-that one Spark's own ``StreamingJoinHelper`` computes here.
+Rows expire by Spark's rules (``StreamingSymmetricHashJoinHelper``). If a key is an event time, a row expires when the
+watermark has passed it. If the rest of the condition bounds the event times, a row expires when it can find no partner
+any more; Spark's own ``StreamingJoinHelper`` computes this bound.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ _KEPT = {
     "FullOuter": (True, True),
     "LeftSemi": (False, False),
 }
-"""Spark's join type -> which sides' rows come out without a partner, too."""
+"""Spark's join type -> for each side, True if its rows are emitted even without a partner."""
 
 _MICROS_PER_MILLI = 1_000
 _DAY_US = 86_400_000_000
 _LONGER_DAY_US = 2 * _DAY_US
-"""What rows wait for more where a bound has days in it: Spark takes them for 24 hours, but a day may have 25, and the
-days before and after it are shifted. Where a country changes sides of the date line it is a whole one."""
+"""Additional time that rows are kept if a bound has days. Spark counts a day as 24 hours, but a day may have 25, and
+the days before and after it are shifted. If a country moves across the date line, the shift is a whole day."""
 _MOMENT_MS = 10_000_000_000_000
-"""The watermark at which Spark is asked how long rows wait: so far from 1970 that nothing is below it. An event time is
-added to and subtracted from, so the answer goes with the watermark one to one."""
+"""Watermark for which Spark computes the expiry. It is so far from 1970 that no result is negative. Event time is only
+added to and subtracted from, so the result moves with the watermark one to one."""
 
 
 def add_stream_join(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[Step]) -> list[Step]:
-    """Compile a ``Join`` of two streams with everything below it; the steps above come behind it.
+    """Compile a ``Join`` of two streams with everything below it. Return the steps above, which come after it.
 
     Raises:
-        NotSupported: no equality between the sides, or a join type, expression or type that is not run.
+        NotSupported: there is no equality between the sides, or a join type, expression or type is not supported.
     """
     left, right = children(node)
     with unsupported.at_node(node):
@@ -86,8 +86,12 @@ def add_stream_join(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequ
 
 @dataclass(frozen=True)
 class _Parts:
-    """A join's type and condition. ``own``: what reads one side only; ``pairs``: all but that and the
-    keys."""
+    """A join's type and condition.
+
+    Attributes:
+        own: for each side, the conjuncts that read only this side.
+        pairs: all conjuncts other than those and the keys.
+    """
 
     node: JavaTree
     join: str
@@ -97,7 +101,7 @@ class _Parts:
 
     @property
     def timed_key(self) -> int | None:
-        """The first key that carries the watermark, the left side's before the right one's."""
+        """Index of the first key with the watermark on the left side, else on the right side; None if there is none."""
         for side in (0, 1):
             for number, key in enumerate(self.keys):
                 if is_event_time((key.first, key.second)[side]):
@@ -107,7 +111,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Input:
-    """A side that is compiled. ``branch_point``: without the keys that are computed behind the columns."""
+    """A compiled side. The ``branch_point`` does not include the computed keys, which follow the columns."""
 
     branch_point: BranchPoint
     inlet: Inlet
@@ -130,7 +134,7 @@ def _taken_apart(scope: Scope, node: JavaTree) -> _Parts:
 
 
 def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _Input:
-    """Add what is computed in front of the exchange, for the side that was compiled last."""
+    """Add the operators in front of the exchange for the side that was compiled last."""
     if scope.whole:
         raise unsupported.STREAM_JOIN_WHOLE.error(f"{parts.join} join")
     branch_point = scope.branch_point()
@@ -160,7 +164,7 @@ def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _In
 
 
 def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
-    """Return the positions of the keys; computed keys are appended to the columns."""
+    """Return the positions of the keys. Computed keys are appended to the columns."""
     translated = [scope.translate(key) for key in keys]
     computed = [item for item in translated if not isinstance(item, BoundReference)]
     positions = iter(range(len(scope.builder.schema), len(scope.builder.schema) + len(computed)))
@@ -171,11 +175,11 @@ def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
 
 
 def _offset_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) -> int | None:
-    """Return the offset from the watermark at which rows of a side expire (below zero: behind it); None: never.
+    """Return the offset from the watermark, in microseconds, at which rows of a side expire; None if they never do.
 
-    Only comparisons of the side's plain event time with the other side count. Spark also counts others. With "v > 5" of
-    one side it would keep rows for ever. With times that have no watermark, and with casts to seconds and dates, it
-    would drop rows that still have partners.
+    A negative offset keeps rows after the watermark has passed them. Only comparisons of the side's plain event time
+    with the other side count. Spark also counts others: with "v > 5" of one side it would keep rows forever. With times
+    that have no watermark, and with casts to seconds and dates, it would drop rows that still have partners.
     """
     plans = children(parts.node)
     own = {expr_id(each) for each in elements(plans[number].output())}
@@ -233,13 +237,13 @@ def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _
         parameters=_parameters(scope, parts),
     )
     scope.meet(left.branch_point, [left.inlet, right.inlet])
-    # What the right side adds has nulls for keys: rows stay spread by the left side's only where it adds nothing.
+    # Right rows without a partner have null left columns. Without such rows the left side's partitioning remains.
     scope.builder.add(spec, {} if right.side.is_preserved else {column: column for column in range(left.side.width)})
     scope.bind([identity for one in results for identity in one.branch_point.expr_ids])
 
 
 def _parameters(scope: Scope, parts: _Parts) -> dict[str, str]:
-    """Return the parameters of ``OperatorSpec``. The condition includes the time range of partners."""
+    """Return the parameters for ``OperatorSpec``. The condition includes the time range of partners."""
     text = scope.definitions.text
     keys = {
         f"key {number}": f"{text(key.first)} {'<=>' if key.null_safe else '='} {text(key.second)}"

@@ -1,4 +1,4 @@
-"""The way from a plan's root to its stream, past the static sides of joins, or to where several streams meet."""
+"""Path from a plan's root to its stream, or to the node where several streams meet. Static sides are left out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def streams_below(node: JavaTree) -> list[JavaTree]:
-    """The inputs of a node that are streams."""
+    """Return the inputs of a node that are streams."""
     return [child for child in children(node) if child.isStreaming()]
 
 
 def stream_line(root: JavaTree) -> list[JavaTree]:
-    """The nodes from a streaming plan's root to its source, or to the first one with several streams below it."""
+    """Return the nodes from a plan's root to its source, or to the first node with several streams below it."""
     nodes = [root]
     while len(below := streams_below(nodes[-1])) == 1:
         nodes += below
@@ -25,6 +25,6 @@ def stream_line(root: JavaTree) -> list[JavaTree]:
 
 
 def put_on(spark: SparkSession, node: JavaTree, stream: JavaTree) -> JavaTree:
-    """The same node over another stream; a static side stays."""
+    """Return the same node over another stream. Static sides stay."""
     inputs = [stream if child.isStreaming() else child for child in children(node)]
     return node.withNewChildren(java_seq(spark, inputs))

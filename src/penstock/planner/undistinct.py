@@ -1,4 +1,4 @@
-"""A plan with DISTINCT taken out of its aggregate functions, for checks that would stop there."""
+"""Plans without DISTINCT in their aggregate functions, for checks that would refuse it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def without_distinct(spark: SparkSession, plan: JavaTree) -> JavaTree:
-    """The plan, whose ``count(distinct x)`` is ``count(x)``; itself where there is none."""
+    """Return the plan with ``count(x)`` for ``count(distinct x)``; the plan itself if it has none."""
     below = children(plan)
     made = [without_distinct(spark, child) for child in below]
     if any(new is not old for new, old in zip(made, below, strict=True)):

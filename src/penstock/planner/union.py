@@ -1,4 +1,4 @@
-"""``union`` and ``unionByName``: each input's rows come over a forward edge of its own, into one vertex."""
+"""``union`` and ``unionByName``: the rows of each input come over a separate forward edge into one vertex."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WATERMARK = "EventTimeWatermark"
 
 
 def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[Step]) -> list[Step]:
-    """Compile a ``Union`` with everything below it; gives back what is left of the steps above.
+    """Compile a ``Union`` with everything below it. Return the remaining steps above it.
 
-    A watermark is generated where a source is read. So what is between the union and a watermark above it is run by
-    each input, the watermark included: nothing of it changes rows by what other rows there are (what does comes behind
-    an exchange, where a watermark is refused). The inputs' sources then have their event time in common.
+    A watermark is generated where a source is read. So each input runs the steps between the union and a watermark
+    above it, and the watermark itself. None of these steps lets other rows affect a row: such steps come after an
+    exchange, where a watermark is refused. The sources of all inputs then share one event time.
 
     Raises:
-        NotSupported: a static input, one in complete mode, or columns of other types.
+        NotSupported: an input is static or in complete mode, or columns have different types.
     """
     at = next((number for number, step in enumerate(above) if kind(step.node) == _WATERMARK), -1)
     pushed, behind = above[: at + 1], above[at + 1 :]
@@ -55,7 +55,7 @@ def _input_steps(node: JavaTree, child: JavaTree, pushed: Sequence[Step]) -> lis
 
 
 def _take_names(scope: Scope, node: JavaTree, child: JavaTree) -> None:
-    """An input's columns become the union's: they match by position."""
+    """Rename the columns of an input to those of the union, by position."""
     if not child.isStreaming():
         raise unsupported.UNION_WITH_STATIC.error("union")
     inputs, outputs = elements(child.output()), elements(node.output())

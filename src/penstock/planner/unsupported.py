@@ -1,4 +1,4 @@
-"""Unsupported plans: names, reasons and workarounds. The documentation prints this table too."""
+"""Unsupported plans, with reasons and workarounds. The documentation prints this table, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unsupported:
 
 @contextmanager
 def at_node(node: JavaTree) -> Iterator[None]:
-    """Add Spark's line for this plan node to the message of errors inside."""
+    """Add Spark's plan line of this node to the message of NotSupported errors raised in the block."""
     try:
         yield
     except NotSupported as error:
@@ -180,7 +180,7 @@ NOT_DETERMINISTIC = Unsupported(
 
 
 def documentation() -> str:
-    """The table of refused plan nodes, as Markdown."""
+    """Return the table of refused plan nodes as Markdown."""
     lines = ["| Plan node | Why | Instead | Planned |", "|---|---|---|---|"]
     for name, refusal in NODES.items():
         cells = (f"`{name}`", refusal.reason, refusal.workaround, "yes" if refusal.planned else "no")
@@ -189,5 +189,5 @@ def documentation() -> str:
 
 
 def unsupported_node(node: JavaTree) -> NotSupported:
-    """The error for a plan node that the compiler does not know."""
+    """Return the error for a plan node that the compiler does not support."""
     return NODES.get(kind(node), UNKNOWN_NODE).error(kind(node))

@@ -1,1 +1,1 @@
-"""Running queries: handle, registry, progress, and what the REST service shows of them and does to them."""
+"""Running queries: handle, registry, progress, and the data and operations behind the REST service."""

@@ -1,8 +1,8 @@
-"""Registry of the queries of this process that run or start: unique names, one run per checkpoint location and query.
+"""Registry of the queries of this process that run or start. Names, checkpoint locations and query ids are unique.
 
-As in Spark a name is unique within a session, and a query id has one run over all sessions. A copy of a checkpoint
-location has the same query id. Runs in other processes are not registered here: at the same location the log fences
-the older run.
+As in Spark, a name is unique within a session, and a query id has one run across all sessions. A copy of a checkpoint
+location has the same query id. Runs in other processes are not registered here; at the same location the snapshot log
+fences the older run.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 ENDED_REMEMBERED = 20
-"""Queries that ended, of which the last figures are kept."""
+"""Number of ended queries whose last state is kept."""
 STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
 """Spark's own setting, true by default: a start at a location that is in use stops the older run."""
 
 
 @dataclass(eq=False)
 class Reservation:
-    """Reservation of a name and a location. A start takes it, and it ends with the query.
+    """Reservation of a name and a location, from the start of a query to its end.
 
     Attributes:
         query_id: the id that was stored at the location when the start began; empty if the location was new.
@@ -50,7 +50,7 @@ class Reservation:
 
 
 class ActiveQueries:
-    """Thread-safe; one instance per process."""
+    """Registry of active queries. Thread-safe; one instance per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,6 +64,7 @@ class ActiveQueries:
 
         Args:
             query_id: the id that is stored at the location; empty if none is stored.
+            stop_older: stop older runs of this query instead of raising LocationError.
 
         Raises:
             ConfigError: another active query of the session has the name.
@@ -89,7 +90,7 @@ class ActiveQueries:
         return reservation
 
     def release(self, reservation: Reservation) -> None:
-        """Give name and location back; what was the matter with the query is remembered. Idempotent."""
+        """Release name and location, and remember the last state of the query if it has ended. Idempotent."""
         facts = None if reservation.query is None else reservation.query.facts()
         with self._lock:
             if reservation in self._reservations and facts is not None and facts.id and not facts.active:
@@ -100,15 +101,17 @@ class ActiveQueries:
             self._reservations = [known for known in self._reservations if known is not reservation]
 
     def known(self) -> list[QueryFacts]:
-        """The queries of all sessions: those that run, in the order they were started, then the last that ended, whose
-        location has no run now."""
+        """Return the queries of all sessions: running ones in the order of their start, then the last that ended.
+
+        An ended query is left out if a query with its id runs again.
+        """
         running = [query.facts() for query in self._running()]
         ids = {facts.id for facts in running}
         with self._lock:
             return running + [facts for facts in self._ended.values() if facts.id not in ids]
 
     def running(self, query_id: str) -> StreamingQuery | None:
-        """The one with this id, of whatever session; None: it does not run."""
+        """Return the running query with this id, in any session; None if it does not run."""
         return next((query for query in self._running() if query.id == query_id), None)
 
     def location_of(self, query_id: str) -> str:
@@ -125,7 +128,7 @@ class ActiveQueries:
         return [query for query in queries if query is not None and query.id]
 
     def of_session(self, session: str) -> list[StreamingQuery]:
-        """The session's queries that run, in the order they were started."""
+        """Return the running queries of a session, in the order in which they were started."""
         with self._lock:
             reservations = list(self._reservations)
         return [p.query for p in reservations if p.session == session and p.query is not None and p.query.isActive]

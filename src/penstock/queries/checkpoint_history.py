@@ -1,4 +1,4 @@
-"""Checkpoints of a query, over its runs: what its driver remembers, and behind that the history at its location."""
+"""Checkpoints of a query over all its runs, from the driver's memory and the history at its location."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import store_at
 
 FIRST = 1
-"""Ids rise from here, and none is used twice."""
+"""The first checkpoint id. Ids increase, and none is used twice."""
 AnyCheckpoint = CheckpointView | CheckpointRecord
 """Checkpoint in memory or in the history. They differ only in the metrics of subtasks."""
 Page = tuple[Sequence[AnyCheckpoint], bool]
-"""The newest first; and whether there are older ones."""
+"""Checkpoints, newest first, and True if there are older ones."""
 
 
 def remembered_page(facts: QueryFacts, before: int | None, limit: int) -> Page | None:
     """Return the page from memory alone, or None if storage would have to be read."""
     known = _remembered(facts, before)
     enough = len(known) > limit or _remembers_all(facts)
-    # A run that is active has the newest there are.
+    # If the run is active, the newest checkpoints are in memory.
     return _page(known, limit) if facts.active and enough else None
 
 
 def _remembers_all(facts: QueryFacts) -> bool:
-    """The first that was ever triggered at the location is among them."""
+    """Return True if memory reaches back to the first checkpoint that was ever triggered at the location."""
     return any(known.checkpoint == FIRST for known in facts.view.checkpoints[:1])
 
 
 def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:
-    """The newest that are older than ``before``, at most ``limit``, newest first; and whether there are older ones.
+    """Return the newest checkpoints with ids below ``before``, newest first, and True if there are older ones.
 
-    Nothing is read while the driver's own memory has all of them.
+    Storage is not read if the driver's memory has all of them.
+
+    Args:
+        before: None for no bound.
+        limit: the largest number of checkpoints to return.
 
     Raises:
         LocationError: the location cannot be read.
@@ -58,7 +62,11 @@ def remembered_checkpoint(facts: QueryFacts, checkpoint: int) -> CheckpointView 
 
 
 def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | CheckpointDetails | None:
-    """One of them with the figures of its subtasks; None: there is none, or it is too old. Raises LocationError."""
+    """Return a checkpoint with the metrics of its subtasks; None if there is none or it is too old.
+
+    Raises:
+        LocationError: the location cannot be read.
+    """
     known = remembered_checkpoint(facts, checkpoint)
     if known is not None:
         return known

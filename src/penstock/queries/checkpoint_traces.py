@@ -1,19 +1,21 @@
-"""Checkpoints as OpenTelemetry traces, made of their figures after they have ended.
+"""Checkpoints as OpenTelemetry traces, created from their metrics after they have ended.
 
-A trace per checkpoint, with a span for each subtask, below it one for each phase, and one for the commit::
+There is one trace per checkpoint, with a span for each subtask, below it a span for each phase, and one for the
+commit::
 
     penstock.checkpoint
     ├── subtask Source, Filter [0]
     │   ├── start delay     trigger to first barrier
     │   ├── alignment       first barrier to last
-    │   ├── sync            the subtask stood still
-    │   └── async           writing beside its work
+    │   ├── sync            the subtask is paused
+    │   └── async           writing in the background
     └── commit              complete to visible
 
-Nothing is measured for it, and no checkpoint waits for it: this runs on the thread that tells listeners. Penstock never
-imports OpenTelemetry by itself. A program that wants traces sets up its SDK, and so imports it; until it has, nothing
-happens here. Slots measure durations, not moments: spans begin where the one before has ended, on the driver's clock.
-An unaligned subtask captures on its first barrier, so there ``sync`` begins beside ``alignment``.
+Nothing is measured for traces, and no checkpoint waits for them: they are created on the thread that calls listeners.
+Penstock never imports OpenTelemetry by itself. A program that wants traces sets up its SDK, which imports it; before
+that, no trace is created. Slots measure durations, not points in time, so a span begins where the one before ended, on
+the driver's clock. An unaligned subtask captures on its first barrier, so its ``sync`` and ``alignment`` begin
+together.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 MAX_SUBTASKS = 64
-"""Of a checkpoint, those that took longest: a trace of thousands of spans tells nobody anything, and costs."""
+"""Number of subtasks with a span. The slowest are chosen: a trace of thousands of spans is expensive and unreadable."""
 _MS = 1_000_000
-"""Nanoseconds, the unit of OpenTelemetry."""
+"""Nanoseconds, the unit of OpenTelemetry, per millisecond."""
 
 
 class CheckpointTraces:
@@ -44,7 +46,7 @@ class CheckpointTraces:
         self._traced: set[int] = set()
 
     def look(self, view: ExecutionView) -> None:
-        """Trace what has ended since the last call. A complete checkpoint waits for the commit of its epoch."""
+        """Trace checkpoints that ended since the last call; complete ones after the commit of their epoch."""
         ended = {
             one.checkpoint: one
             for one in view.checkpoints
@@ -119,7 +121,7 @@ def _phase(tracer: Tracer, parent: Span, name: str, start_ns: int, end_ns: int) 
 
 
 def _phases(one: CaptureMetrics) -> list[tuple[str, float, float]]:
-    """Name, begin and end of each, in milliseconds from the trigger."""
+    """Return name, begin and end of each phase, in milliseconds since the trigger."""
     first = one.start_delay_ms
     last = first + one.alignment_ms
     captures = first if one.unaligned else last

@@ -1,7 +1,7 @@
-"""A query moves on before an executor that Spark decommissions is gone: a snapshot first, then the next Generation.
+"""Moves a query away from an executor that Spark decommissions: takes a snapshot, then starts the next generation.
 
-Without this the executor's end would be a failure like any other, and what was read since the last checkpoint would be
-read again.
+Otherwise the executor's end would be an ordinary failure, and everything read since the last checkpoint would be read
+again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ log = get_logger(__name__)
 
 POLL_INTERVAL_S = 1.0
 SNAPSHOT_TIMEOUT_S = 30.0
-"""Executors are killed soon after they were told to leave; then the last periodic checkpoint has to do."""
+"""Limit for the snapshot, because executors are killed soon after the decommission begins. After this time the query
+continues from its last periodic checkpoint."""
 
 
 class Executors(Protocol):
-    """Interface of a launcher to its executors."""
+    """Interface of a launcher that the query uses to watch executors."""
 
     def leaving_executors(self) -> set[str]: ...
 
@@ -28,7 +29,7 @@ class Executors(Protocol):
 
 
 def move_when_executors_leave(execution: QueryExecution, executors: Executors) -> None:
-    """Watch on a thread of its own until the query has ended."""
+    """Watch the executors on a separate thread until the query has ended."""
     daemon_thread(lambda: _watch(execution, executors), "penstock-moving").start()
 
 

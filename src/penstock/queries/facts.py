@@ -1,4 +1,4 @@
-"""A query as others may look at it: frozen values, which outlive the query without holding its graph or its data."""
+"""Immutable views of a query and its graph. They can outlive the query and hold neither its graph nor its data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ OVER = (ExecutionState.STOPPED, ExecutionState.FAILED)
 
 @dataclass(frozen=True)
 class OperatorShape:
-    """``role``: ``source``, ``operator`` or ``sink``. ``text``: what a source or sink says of itself, or what an
-    operator keeps and for how long; empty if nothing."""
+    """One operator of a graph.
+
+    Attributes:
+        role: ``source``, ``operator`` or ``sink``.
+        text: the description of a source or sink, or what an operator keeps and for how long; may be empty.
+    """
 
     operator_id: str
     name: str
@@ -26,7 +30,7 @@ class OperatorShape:
 
 @dataclass(frozen=True)
 class VertexShape:
-    """``operators``: first to last, source and sink included."""
+    """One vertex of a graph. ``operators`` are in order, with source and sink."""
 
     id: int
     name: str
@@ -35,7 +39,7 @@ class VertexShape:
 
 @dataclass(frozen=True)
 class EdgeShape:
-    """``keys``: the names of the columns that rows are spread by."""
+    """One edge of a graph. ``keys``: names of the columns by which rows are partitioned."""
 
     id: int
     producer: int
@@ -47,8 +51,13 @@ class EdgeShape:
 
 @dataclass(frozen=True)
 class GraphShape:
-    """The dataflow in words; ``vertices`` in topological order. ``input_limit_bytes``: what may be queued in front of a
-    subtask. ``output_limit_bytes``: what is queued behind one when it takes no more input."""
+    """Description of a dataflow graph.
+
+    Attributes:
+        vertices: in topological order.
+        input_limit_bytes: limit of the data queued in front of a subtask.
+        output_limit_bytes: queued output above which a subtask takes no more input.
+    """
 
     vertices: tuple[VertexShape, ...]
     edges: tuple[EdgeShape, ...]
@@ -62,12 +71,12 @@ class QueryFacts:
     """State of a query at one moment.
 
     Attributes:
-        access: to the location, if that is on an object store: it may hold keys, and is for use there only.
+        access: access to the location if it is in an object store. It may hold keys; use it only for this location.
         requested: requested state of the query; ``view`` is its current state.
-        message: what it does, in a sentence.
-        error_kind, error_text: of the first cause, if it failed; else empty.
-        last_progress: Spark's progress JSON.
-        options: options of its start; ``requested`` includes later changes.
+        message: one sentence about what the query does now, as in ``status``.
+        error_kind, error_text: class and text of the first cause if the query failed; else empty.
+        last_progress: Spark's progress JSON, or None.
+        options: options of the start; ``requested`` includes later changes.
     """
 
     id: str
@@ -90,7 +99,7 @@ class QueryFacts:
 
 
 def shape_of(graph: JobGraph, options: Options) -> GraphShape:
-    """A graph without its recipes."""
+    """Return the description of a graph, without its code."""
     edges = tuple(
         EdgeShape(
             edge.id,

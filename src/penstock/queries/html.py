@@ -1,4 +1,4 @@
-"""A query as a notebook shows it: one small table, self-contained HTML, every text escaped."""
+"""A query as a notebook shows it: a small table of self-contained HTML in which every text is escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def query_html(view: ExecutionView, message: str, progress: QueryProgress | None
     """Return a ``<div>`` with name, id, state, rates, last commit, watermark, checkpoints and the newest snapshot.
 
     Args:
-        message: of the query's ``status``.
+        message: ``message`` of the query's ``status``.
         progress: the query's ``lastProgress``.
     """
     rows = "".join(
@@ -57,7 +57,7 @@ def _checkpoints(view: ExecutionView) -> str:
 
 
 def _snapshot(checkpoints: tuple[CheckpointView, ...]) -> str:
-    """The newest complete one, in words."""
+    """Return a description of the newest complete snapshot."""
     complete = [c for c in checkpoints if c.state is CheckpointState.COMPLETE]
     if not complete:
         return "none yet"

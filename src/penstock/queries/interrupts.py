@@ -1,8 +1,8 @@
-"""Ctrl-C ends a wait and nothing else.
+"""Ctrl-C that ends a wait and nothing else.
 
-PySpark's own SIGINT handler cancels every job of the application before it raises KeyboardInterrupt, and a query's
-slots are such a job. (The JVM ignores the signal, and Python workers have a process group of their own.) A notebook's
-kernel puts Python's default handler in its place while a cell runs; the waits of a program and the prompt do so here.
+PySpark's own SIGINT handler cancels all jobs of the application, and then raises KeyboardInterrupt. A query's slots are
+such a job. (The JVM ignores the signal, and Python workers have a separate process group.) A notebook's kernel installs
+Python's default handler while a cell runs. For programs and the interactive prompt this module does so during a wait.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PYSPARKS = "pyspark.core.context"
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """While it lasts, SIGINT raises KeyboardInterrupt on the main thread and cancels no job.
+    """Let SIGINT raise KeyboardInterrupt on the main thread without cancelling jobs while the block runs.
 
-    A handler that the user has set stays.
+    A handler that the user has set is left in place.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if on_main_thread else None

@@ -1,4 +1,4 @@
-"""Telling the session's listeners of a query's life, in order, off the coordinator's threads."""
+"""Events of a query for the session's listeners, posted in order and not on the coordinator's threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.redaction import without_secrets
 log = get_logger(__name__)
 
 EVENT_BACKLOG = 1000
-"""Events waiting for slow listeners; above it progress events are dropped, the end never is."""
+"""Events that may wait for slow listeners. Above it progress events are dropped; idle events and the end never are."""
 
 
 class EventBus(Protocol):
@@ -30,9 +30,10 @@ class EventBus(Protocol):
 
 
 class QueryEvents:
-    """One query's events: ``started`` at once, on the caller's thread as Spark does; the others on a thread of its own.
+    """Events of one query.
 
-    An error of a listener is logged and does not affect the query. There is at most one idle event in
+    ``started`` is posted at once, on the caller's thread as in Spark; the others are posted on a separate thread. An
+    error of a listener is logged and does not affect the query. At most one idle event is posted per
     ``idle_event_interval_s``.
     """
 
@@ -46,7 +47,7 @@ class QueryEvents:
         self._thread = threading.Thread(target=self._post_all, name=f"penstock-events-{run_id}", daemon=True)
 
     def started(self, query_id: str, name: str | None, timestamp: str) -> None:
-        """Post the start. Events that were posted before it wait for it."""
+        """Post the start. Events that were posted earlier wait until it is delivered."""
         self._query_id = query_id
         self._guarded(lambda: self._bus.started(query_id, self._run_id, name, timestamp))
         self._thread.start()
@@ -62,7 +63,7 @@ class QueryEvents:
             self._posts.put(lambda: self._bus.idle(self._query_id, self._run_id, timestamp))
 
     def call_in_turn(self, call: Callable[[], None]) -> None:
-        """Call a function on the events' thread, after the events so far. Dropped if the listeners are far behind."""
+        """Call a function on the events' thread, after all events so far. Drop it if ``EVENT_BACKLOG`` events wait."""
         if self._posts.qsize() < EVENT_BACKLOG:
             self._posts.put(call)
 
@@ -73,7 +74,7 @@ class QueryEvents:
         self._posts.put(None)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until everything up to the end was heard. Safe to call from a listener."""
+        """Wait until all events are delivered, for at most ``timeout_s``. Safe to call from a listener."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 

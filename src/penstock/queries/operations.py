@@ -1,4 +1,4 @@
-"""Long-running operations on queries, each on its own thread. Callers ask for the outcome later."""
+"""Long-running operations on queries, each on its own thread. Callers poll for the outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMEMBERED = 200
 SNAPSHOTS_AT_ONCE = 16
 """Limit of running snapshot operations per run: each has a thread, and a checkpoint in flight or a request file."""
 WHOLE_AT_ONCE = 2
-"""Limit of those that read or write whole snapshots: they keep processors busy that the driver needs."""
+"""Limit of operations that read or write whole snapshots: they use CPU that the driver needs."""
 
 
 class Verb(Enum):
@@ -56,7 +56,7 @@ class OperationState(Enum):
 
 
 class ProgressCounter:
-    """Progress of an operation: ``done`` of ``total``, in any unit. Its thread updates it, others read it."""
+    """Progress of an operation: ``done`` of ``total``, in any unit. Only the operation's thread updates it."""
 
     def __init__(self) -> None:
         self.counts = (0, 1)
@@ -70,9 +70,9 @@ class Verified:
     """A ``Verification`` of bounded size.
 
     Attributes:
-        damaged: how many damages there are; ``damage`` has the first.
-        orphan_files, orphan_bytes: that a collection removes.
-        unsettled_files, unsettled_bytes: of checkpoints in flight, or of an end in the middle of one.
+        damaged: total number of damaged files; ``damage`` has the first ones.
+        orphan_files, orphan_bytes: files that a collection removes.
+        unsettled_files, unsettled_bytes: files of checkpoints in flight, or of an interrupted one.
     """
 
     log_entries: int
@@ -90,9 +90,16 @@ class Verified:
 
 @dataclass(frozen=True)
 class Operation:
-    """One verb on one run. ``parallelism``: what it is rescaled to, else None. Times are wall clock; ``ended_ms`` is
-    None while it goes on. ``error_kind``, ``error_text``: why it failed, else empty. ``key``: what tells it from others
-    of its verb. ``request``: what for. ``counter``: of one that can tell."""
+    """One operation on one run.
+
+    Attributes:
+        parallelism: target of a rescale, else None.
+        began_ms, ended_ms: wall-clock time; ``ended_ms`` is None while the operation runs.
+        error_kind, error_text: class and text of the error if the operation failed, else empty.
+        key: identifies the operation among those of the same verb; may be empty.
+        request: arguments of the request, to compare with those of a later one.
+        counter: progress of the operation, if it reports any.
+    """
 
     id: str
     query_id: str
@@ -117,8 +124,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of an operation on snapshots: the snapshot (None: several), what was freed, the target, and what was
-    found."""
+    """Outcome of an operation on snapshots.
+
+    Attributes:
+        snapshot: id of the snapshot; None if there are several.
+        freed_files, freed_bytes: number and size of removed files.
+        location: the target that was written.
+        verification, diff: results of a verification or comparison.
+    """
 
     snapshot: str | None
     freed_files: int | None = None
@@ -129,15 +142,20 @@ class Outcome:
 
 
 class QueryOperations:
-    """Thread-safe; one instance per process. A run has one rescale at a time; it may be stopped during it."""
+    """Registry of operations. Thread-safe; one instance per process.
+
+    A run has at most one rescale at a time. It can be stopped during a rescale.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._operations: dict[str, Operation] = {}
 
     def rescale(self, query: StreamingQuery, parallelism: int) -> Operation | None:
-        """Begin ``query.rescale``. One to the same parallelism that is under way is given again; None: one to another
-        is."""
+        """Begin ``query.rescale``.
+
+        If a rescale to the same parallelism runs, return that one. If one to another parallelism runs, return None.
+        """
         with self._lock:
             known = self._find_running(query.runId, Verb.RESCALE)
             if known is not None:
@@ -145,20 +163,22 @@ class QueryOperations:
             return self._begin(query, Verb.RESCALE, parallelism, lambda: query.rescale(parallelism))
 
     def stop(self, query: StreamingQuery) -> Operation:
-        """Begin ``query.stop``, or give the one that is under way again."""
+        """Begin ``query.stop``, or return the running stop."""
         with self._lock:
             known = self._find_running(query.runId, Verb.STOP)
             return known or self._begin(query, Verb.STOP, None, query.stop)
 
     def suspend(self, query: StreamingQuery) -> Operation:
-        """Begin ``query.suspend``, or give the one that is under way again."""
+        """Begin ``query.suspend``, or return the running suspend."""
         with self._lock:
             known = self._find_running(query.runId, Verb.SUSPEND)
             return known or self._begin(query, Verb.SUSPEND, None, query.suspend)
 
     def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation:
-        """Begin ``query.resume``, or give the one that is under way again, whatever it goes on from: see
-        ``Operation.request``, which is both arguments."""
+        """Begin ``query.resume``, or return the running resume, which may have other arguments.
+
+        ``Operation.request`` is the pair of both arguments.
+        """
         with self._lock:
             known = self._find_running(query.runId, Verb.RESUME)
             request = snapshot, output
@@ -176,9 +196,18 @@ class QueryOperations:
         once: bool = False,
         counter: ProgressCounter | None = None,
     ) -> Operation | None:
-        """Begin it, or give the one of this verb and key again that is under way, with ``once`` also one that has
-        ended and is remembered. An empty key is no other's. ``counter``: what ``carry_out`` tells. None: too many are
-        under way."""
+        """Begin a snapshot operation, or return the running one with the same verb and key.
+
+        Args:
+            carry_out: the operation; called on a new thread.
+            key: identifies the operation among those of the same verb. An empty key always begins a new one.
+            request: arguments of the request, kept in ``Operation.request``.
+            once: also return a remembered operation that has ended.
+            counter: progress that ``carry_out`` reports.
+
+        Returns:
+            The operation; None if too many of the run's snapshot operations are running.
+        """
         with self._lock:
             known = [one for one in self._operations.values() if (one.query_id, one.verb) == (query_id, verb)]
             same = [one for one in known if key and one.key == key and (once or one.state is OperationState.RUNNING)]
@@ -189,7 +218,7 @@ class QueryOperations:
             return self._begin_on(query_id, run_id, verb, None, carry_out, key, request, counter)
 
     def _has_too_many(self, run_id: str, verb: Verb) -> bool:
-        """Return True if the run has too many operations on snapshots."""
+        """Return True if the run has too many running snapshot operations to begin another."""
         running = [one for one in self._operations.values() if one.state is OperationState.RUNNING]
         verbs = [one.verb for one in running if one.run_id == run_id and one.verb in SNAPSHOT_VERBS]
         whole = sum(one in WHOLE_VERBS for one in verbs)
@@ -211,7 +240,7 @@ class QueryOperations:
             return self._find_running(run_id, verb)
 
     def newest(self, run_id: str, verbs: Collection[Verb]) -> Operation | None:
-        """Return the newest operation of these kinds. It may have ended."""
+        """Return the newest operation of these kinds, or None. It may have ended."""
         with self._lock:
             known = (one for one in reversed(self._operations.values()) if one.run_id == run_id)
             return next((one for one in known if one.verb in verbs), None)

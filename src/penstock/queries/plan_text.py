@@ -1,4 +1,4 @@
-"""A dataflow as text: ``query.explain()``, and ``penstock.explain(df)`` before there is a query."""
+"""A dataflow as text: ``query.explain()``, and ``penstock.explain(df)`` without a query."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from penstock.spark.errors import pysparks_refusals
 
 @pysparks_refusals()
 def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -> None:  # noqa: N803 - PySpark's name
-    """Print what a streaming DataFrame becomes: vertices with their operators, what each of these keeps and for how
-    long, and the edges between them. Or, if Penstock does not run it, the plan node at fault, why, and the workaround.
-    Nothing is started and no file is touched.
+    """Print the dataflow of a streaming DataFrame: vertices with their operators, their state, and the edges.
+
+    For each operator this includes what it keeps and for how long. If Penstock does not support the plan, print the
+    plan node, the reason and the workaround instead. Nothing is started and no file is accessed.
 
     Args:
-        outputMode: as it would be written: ``append``, ``update`` or ``complete``.
-        extended: with the schemas of operators, states and edges.
+        outputMode: output mode of the planned query: ``append``, ``update`` or ``complete``.
+        extended: also print the schemas of operators, states and edges.
 
     Raises:
         ConfigError: not a streaming DataFrame, or an unknown output mode.
@@ -35,7 +36,7 @@ def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -
 
 
 def explain_graph(graph: JobGraph, extended: bool = False) -> str:
-    """One paragraph per vertex in topological order: its operators, first to last, and the edges that leave it."""
+    """Return one paragraph per vertex in topological order: its operators in order, and the edges that leave it."""
     heading = f"== Penstock job graph: {_counted(len(graph.vertices))} x {graph.parallelism} slots =="
     return "\n".join([heading, *_paragraphs(graph.vertices, graph.edges, extended)])
 

@@ -1,9 +1,9 @@
-"""Progress in Spark's own words: one committed epoch as a ``StreamingQueryProgress``.
+"""Progress in Spark's format: one committed epoch as a ``StreamingQueryProgress``.
 
-Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. ``checkpoint.sinkBatchId`` is the sinks' batch id.
-Offsets are ``null`` where the source's positions are per split, in the snapshot, and Spark's own source has no form for
-them. Penstock's own section is ``checkpoint``: the checkpoint that committed the epoch. docs/progress.md says what
-every field is, and which cannot be.
+Spark's micro-batch corresponds to Penstock's epoch: ``batchId`` is the number of the epoch. ``checkpoint.sinkBatchId``
+is the batch id of the sinks. Offsets are ``null`` if the source keeps positions per split, in the snapshot, and Spark's
+own source has no format for them. ``checkpoint`` is Penstock's own section: the checkpoint that committed the epoch.
+docs/progress.md describes every field and names those that are not available.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.coordinator.view import EpochProgress, SinkProgress, SourceProgres
 from penstock.model.elements import START_OF_TIME_US
 
 CHECKPOINT = "checkpoint"
-"""Penstock's own section; also what its figures begin with among the sink's metrics, for listeners."""
+"""Name of Penstock's own section. In events for listeners it is the prefix of these values in the sink's metrics."""
 
 LAST_MS = 253_402_300_799_000.0
-"""The last second of the year 9999: nothing later can be written, and the end of event time is."""
+"""The last second of the year 9999. Later times, such as the end of event time, cannot be formatted."""
 
 
 class QueryProgress(StreamingQueryProgress):  # type: ignore[misc]  # PySpark's sources are not typed
@@ -42,7 +42,7 @@ class QueryProgress(StreamingQueryProgress):  # type: ignore[misc]  # PySpark's 
 
 
 def iso_timestamp(milliseconds: float) -> str:
-    """Milliseconds since the epoch as Spark writes them: ``2013-01-01T10:00:00.000Z``."""
+    """Return a time in milliseconds since 1970 in Spark's format: ``2013-01-01T10:00:00.000Z``."""
     moment = datetime.fromtimestamp(min(milliseconds, LAST_MS) / 1000, tz=UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
@@ -56,9 +56,10 @@ def progress_json(
     parallelism: int,
     interval_ms: int,
 ) -> dict[str, Any]:
-    """The JSON object that both ``StreamingQueryProgress.fromJson`` of PySpark and of the JVM read.
+    """Return the JSON object that ``StreamingQueryProgress.fromJson`` reads, both PySpark's and the JVM's.
 
-    ``interval_ms``: between two periodic checkpoints, as it is now.
+    Args:
+        interval_ms: current interval between periodic checkpoints.
     """
     duration_ms = max(1, round(epoch.duration_ms))
     durations = {part: round(spent) for part, spent in epoch.durations_ms.items()}
@@ -84,10 +85,10 @@ def progress_json(
 
 
 def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
-    """Return the progress that is passed to Spark.
+    """Return the progress in the form for Spark's listeners.
 
-    Spark's own class has no section for Penstock, so its values become metrics of the sink: ``checkpoint.durationMs``
-    and so on.
+    Spark's class has no section for Penstock, so the section's values become metrics of the sink, for example
+    ``checkpoint.durationMs``.
     """
     passed, section = dict(progress), progress[CHECKPOINT]
     del passed[CHECKPOINT]
@@ -136,7 +137,10 @@ def _checkpoint_json(epoch: EpochProgress, durations: dict[str, int], interval_m
 
 
 def _sink_json(epoch: EpochProgress) -> dict[str, Any]:
-    """Spark knows one sink: of several outputs it is all of them together, and each has its rows in the metrics."""
+    """Return the sink's section.
+
+    Spark knows one sink, so several outputs are summed. The metrics have the rows of each output.
+    """
     several = {f"{sink.operator_id}.{name}": value for sink in epoch.sinks for name, value in _metrics(sink)}
     return {
         "description": epoch.sink_description,
@@ -205,14 +209,17 @@ def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
 
 
 class ProgressHistory:
-    """The ``capacity`` most recent progresses, oldest first. One thread appends, any thread reads."""
+    """The ``capacity`` most recent progress objects, oldest first. One thread appends; any thread may read."""
 
     def __init__(self, capacity: int) -> None:
         self._progresses: deque[QueryProgress] = deque(maxlen=capacity)
         self._watermark_us: int | None = None
 
     def is_idle(self, epoch: EpochProgress) -> bool:
-        """Nothing was read, written, dropped or advanced: Spark reports such an epoch as idle, not as progress."""
+        """Return True if nothing was read, written or dropped and the watermark did not change since the last progress.
+
+        Spark reports such an epoch as idle, not as progress.
+        """
         dropped = any(state.rows_dropped_late for state in epoch.states)
         moved = epoch.watermark_us != self._watermark_us
         return epoch.rows == 0 and epoch.sink_rows <= 0 and not dropped and not moved

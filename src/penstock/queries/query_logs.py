@@ -1,7 +1,7 @@
-"""The newest lines that Penstock logged, by query: for whoever cannot look into the logs of driver and executors.
+"""The newest lines that Penstock logged, by query, for users without access to the logs of driver and executors.
 
-What is logged at all the levels of Python's ``logging`` decide, as always (``warning`` and above by default); slots
-take the driver's, and tell it what they log.
+The levels of Python's ``logging`` decide what is logged (by default ``warning`` and above). Slots use the driver's
+levels and send it their lines.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ from penstock.logs import FROM_ELSEWHERE, ROOT
 from penstock.redaction import without_secrets
 
 KEPT = 1000
-"""Lines of one query; older ones are forgotten."""
+"""Number of lines kept per query. Older lines are forgotten."""
 QUERIES = 50
-"""Of more, those that logged least lately are forgotten."""
+"""Number of queries with lines. The query that logged least recently is forgotten first."""
 MAX_TEXT = 4000
-"""Characters of a line, and of what is shown of a traceback: its end."""
+"""Characters kept of a message (its beginning) and of a traceback (its end)."""
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """``number`` rises with every line of the process. ``generation``: None if the line is about none. ``slot``:
-    None of the driver's lines. ``exception``: the end of the traceback, else empty."""
+    """One line of a query's log.
+
+    Attributes:
+        number: increases with every line of the process.
+        at_ms: wall-clock time.
+        generation: None if the line belongs to no generation.
+        slot: None for lines of the driver.
+        exception: the end of the traceback, else empty.
+    """
 
     number: int
     at_ms: int
@@ -42,7 +49,7 @@ class LogLine:
 
 
 class QueryLogs(logging.Handler):
-    """Thread-safe; one instance per process. It only listens: what other handlers do is as without it."""
+    """Log handler that keeps lines. Thread-safe; one instance per process. It does not affect other handlers."""
 
     only_listens = True
 
@@ -53,7 +60,7 @@ class QueryLogs(logging.Handler):
         self._numbers = itertools.count(1)
 
     def listen(self) -> None:
-        """To everything of Penstock in this process, from now on. Idempotent."""
+        """Keep the lines of all Penstock loggers in this process from now on. Idempotent."""
         logging.getLogger(ROOT).addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -67,15 +74,19 @@ class QueryLogs(logging.Handler):
             self._pass_on(record)
 
     def page(self, query_id: str, level: int, before: int | None, limit: int) -> tuple[list[LogLine], bool]:
-        """Lines of this level and above, older than the number ``before``, the newest first, at most ``limit``; and
-        whether there are more."""
+        """Return lines of at least this level, newest first, and True if there are more.
+
+        Args:
+            before: only lines with smaller numbers; None for no bound.
+            limit: the largest number of lines to return.
+        """
         with self._reading:
             known = list(self._lines.get(query_id, ()))
         fit = [line for line in reversed(known) if line.level >= level and (before is None or line.number < before)]
         return fit[:limit], len(fit) > limit
 
     def newest(self, query_id: str) -> int:
-        """The number of its newest line; 0: there is none."""
+        """Return the number of the newest line of the query; 0 if there is none."""
         with self._reading:
             lines = self._lines.get(query_id)
             return lines[-1].number if lines else 0
@@ -101,9 +112,9 @@ class QueryLogs(logging.Handler):
                 del self._lines[oldest]
 
     def _pass_on(self, record: logging.LogRecord) -> None:
-        """Pass a record on.
+        """Print a record to stderr as Python does for warnings if the program has not set up logging.
 
-        If no logging is set up, Python writes warnings to stderr, and our handler must not prevent that.
+        Without this the presence of this handler would suppress that output.
         """
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None:

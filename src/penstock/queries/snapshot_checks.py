@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from penstock.snapshots.commands.comparing import SnapshotDiff
 
 MAX_DAMAGE_REPORTED = 100
-"""Damaged files, and snapshots that need one of them: operations are remembered."""
+"""Limit of damaged files reported, and of the snapshots named for each. It bounds the size of remembered operations."""
 
 
 def verify_snapshots(facts: QueryFacts, snapshot: str) -> Operation | None:
-    """Begin to verify the one that is called so, or all if that is empty. The same that is under way is given again.
-    None: too many are."""
+    """Begin to verify the snapshot with this id or label; all snapshots if ``snapshot`` is empty.
+
+    Return the running verification of the same, if there is one. Return None if too many operations are running.
+    """
     counter = ProgressCounter()
 
     def verify() -> Outcome:
@@ -37,7 +39,7 @@ def verify_snapshots(facts: QueryFacts, snapshot: str) -> Operation | None:
 
 
 def compare_snapshots(facts: QueryFacts, before: SnapshotRecord, after: SnapshotRecord) -> Operation | None:
-    """Begin to count what changed from the one to the other; no row is shown. As ``verify_snapshots``."""
+    """Begin to count the differences between two snapshots; no rows are shown. Returns as ``verify_snapshots``."""
     counter = ProgressCounter()
 
     def compare() -> Outcome:

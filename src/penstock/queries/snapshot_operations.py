@@ -26,11 +26,11 @@ PLAN_ATTEMPTS = 5
 """Attempts to plan a deletion while snapshots are collected at the same time."""
 
 LABELS_AT_ONCE = 8
-"""Each waits about a second for the driver that owns the location, on one of the service's threads."""
+"""Limit of label requests at a time. Each waits about a second for the location's owner, on a thread of the service."""
 _LABELS = threading.BoundedSemaphore(LABELS_AT_ONCE)
 _LOGS = LogCache()
 LABEL_ANSWER_S = 30.0
-"""Once the owner has it in hand: it is one entry of the log, behind what its driver is writing."""
+"""Time to wait after the owner has accepted a request. The label is one log entry, after those being written."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,14 @@ class SnapshotOrder:
 
 
 def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Operation | None:
-    """Begin ``query.snapshot``. What was begun under the same key, if it is not empty, is given again, whatever it was
-    asked for: see ``Operation.request``. None: too many are under way."""
+    """Begin ``query.snapshot``.
+
+    If an operation with the same non-empty key is running or remembered, return that one, even if its order differs;
+    see ``Operation.request``. Return None if too many operations are running.
+    """
 
     def take() -> Outcome:
-        # Not by waiting for it: that gives up by a clock of its own, when the snapshot may still come about.
+        # No waiting ``snapshot`` call: it has its own time-out, after which the snapshot could still be completed.
         label, note = order.label or None, order.note or None
         promised = query.snapshot(label, order.alignment, order.timeout_s, note, wait=False, format=order.format)
         return Outcome(promised.result().id)
@@ -58,12 +61,14 @@ def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Oper
 
 
 def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation | None:
-    """Begin to delete them, all or none, as ``penstock snapshot delete`` does: the location's owner is asked, in
-    whatever process it runs; of a query that has ended orderly the location is taken over for a moment. A deletion of
-    the same that is under way is given again. None: too many are.
+    """Begin to delete snapshots, all or none, like ``penstock snapshot delete``.
+
+    The request goes to the owner of the location, in whatever process it runs. If the query has ended normally, this
+    process takes the location over for a moment. Return the running deletion of the same snapshots, if there is one.
+    Return None if too many operations are running.
 
     Args:
-        checkpoints: ``rq.MAX_IDS`` at most.
+        checkpoints: ids of checkpoints, at most ``rq.MAX_IDS``.
     """
     ids = [snapshot_id(checkpoint) for checkpoint in checkpoints]
 
@@ -77,10 +82,12 @@ def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation
 
 
 def label_snapshot(opened: OpenedLocation, request: rq.LabelSnapshot) -> bool:
-    """Have the location's owner call it so; returns when it is done. False, with nothing done: too many others wait.
+    """Label a snapshot through the location's owner, and return when it is done.
+
+    Return False, with nothing done, if ``LABELS_AT_ONCE`` other requests are waiting.
 
     Raises:
-        LocationError: refused; the way out is said.
+        LocationError: the request is refused, or the store fails. The message says what to do.
     """
     if not _LABELS.acquire(blocking=False):
         return False
@@ -96,12 +103,15 @@ def label_snapshot(opened: OpenedLocation, request: rq.LabelSnapshot) -> bool:
 
 
 def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
-    """Begin to write one as a portable snapshot to ``target``, in this process. What is begun for the same target is
-    given again: see ``Operation.request``, which is the snapshot's id. None: too many are under way."""
+    """Begin to write a snapshot in portable form to ``target``, in this process.
+
+    If an operation with the same target runs, return that one; ``Operation.request`` is its snapshot's id. Return None
+    if too many operations are running.
+    """
     name, counter = snapshot_id(checkpoint), ProgressCounter()
 
     def export() -> Outcome:
-        from penstock.snapshots.portable.export import export_snapshot as export_to  # it takes a moment
+        from penstock.snapshots.portable.export import export_snapshot as export_to  # the import takes a moment
 
         export_to(facts.location, name, target, access=facts.access, progress=counter.update)
         return Outcome(name, location=target)
@@ -111,9 +121,9 @@ def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operatio
 
 
 def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
-    """Fork a snapshot in the background: create a location at which another query starts from it.
+    """Begin to create a location at ``target`` where another query starts from the snapshot.
 
-    See ``export_snapshot``.
+    Returns as ``export_snapshot``.
     """
     name = snapshot_id(checkpoint)
 
@@ -129,7 +139,7 @@ def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
 
 
 def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
-    """Copy a snapshot into an archive in the background. See ``export_snapshot``.
+    """Begin to copy a snapshot into an archive at ``target``. Returns as ``export_snapshot``.
 
     Nothing else may write to the archive. Files that it already has are not copied again.
     """
@@ -160,8 +170,10 @@ def accepts_copies(facts: QueryFacts, target: str) -> bool:
 
 
 def collect_files(facts: QueryFacts) -> Operation | None:
-    """Begin to remove the files that no snapshot refers to; who does it is as with ``delete_snapshots``. What is under
-    way is given again. None: too many are."""
+    """Begin to remove the files that no snapshot refers to, through the same process as ``delete_snapshots``.
+
+    Return the running collection, if there is one. Return None if too many operations are running.
+    """
 
     def collect() -> Outcome:
         opened = opened_location(facts)
@@ -207,7 +219,7 @@ def preview_deletion(opened: OpenedLocation, checkpoint: int) -> Deletion:
 
 
 def opened_location(facts: QueryFacts) -> OpenedLocation:
-    """Open the query's location for reading. Raises LocationError."""
+    """Open the query's location for reading. Raise LocationError if it cannot be opened."""
     return open_location_to_read(facts.location, facts.access, cached=True, logs=_LOGS)
 
 

@@ -1,7 +1,7 @@
 """Declaration of every setting ``spark.sql.streaming.*``: Penstock obeys it, refuses some values, or ignores it.
 
-``check_settings`` reads the declaration at the start of a query. ``settings_page`` prints it to ``docs/settings.md``. A
-test compares it with the settings of the installed Spark.
+``check_settings`` checks settings against this declaration when a query starts. ``settings_page`` prints it to
+``docs/settings.md``. A test compares it with the settings of the installed Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "spark.sql.streaming."
 
 
 class Treatment(Enum):
-    """Treatment of a setting. ``REFUSED``: a query starts with the allowed values only."""
+    """Treatment of a setting. ``REFUSED``: a query starts only if the setting has an allowed value."""
 
     OBEYED = "obeyed"
     REFUSED = "refused"
@@ -190,7 +190,7 @@ def setting_of(name: str) -> Setting | None:
 
 @dataclass(frozen=True)
 class ObeyedSettings:
-    """Values of settings that a running query uses. ``idle_event_interval_s``: least time between two idle events."""
+    """Settings that a running query uses. ``idle_event_interval_s``: the shortest time between two idle events."""
 
     recent_progresses: int = 100
     idle_event_interval_s: float = 10.0

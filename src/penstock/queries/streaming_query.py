@@ -1,4 +1,4 @@
-"""A running query as the user holds it: PySpark's ``StreamingQuery`` and what Penstock adds."""
+"""Handle of a running query: PySpark's ``StreamingQuery`` with Penstock's additions."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.spark.errors import check_flags, check_numbers, check_seconds, check_texts, pysparks_refusals
 
 PROGRESS_TIMEOUT_S = 5.0
-"""Time that ``processAllAvailable`` waits for the progress of the last commit, which comes from another thread."""
+"""Time for which ``processAllAvailable`` waits for the progress of the last commit, which another thread reports."""
 LISTENER_END_TIMEOUT_S = 5.0
-"""Time that ``stop`` and ``awaitTermination`` wait for slow listeners to process the end of the query."""
+"""Time for which ``stop`` and ``awaitTermination`` wait for slow listeners to process the end of the query."""
 VIEW_DELAY_S = 0.25
-"""Delay of ``facts``. Each step of a checkpoint changes metrics. Without the delay the driver would encode all answers
-of the REST service again at each step, and the checkpoint would wait for that."""
+"""Allowed delay of ``facts``. Each step of a checkpoint changes metrics. Without this delay the driver would encode all
+answers of the REST service again at each step, which would slow the checkpoint down."""
 
 
 class StreamingQuery:
-    """A handle to a query that runs in the background. All methods are thread-safe.
+    """Handle of a query that runs in the background. All methods are thread-safe.
 
-    Names and meanings are those of ``pyspark.sql.streaming.StreamingQuery``; ``snapshot``, ``generation`` and ``view``
-    are Penstock's own. Made by ``DataStreamWriter.start``.
+    Names and meanings are those of ``pyspark.sql.streaming.StreamingQuery``. Penstock adds, for example, ``snapshot``,
+    ``generation`` and ``view``. Created by ``DataStreamWriter.start``.
 
     Args:
-        graph: what runs.
+        graph: the dataflow graph to run.
         name: the user's name for the query.
         location: the checkpoint location.
         options: parsed options.
-        launcher: starts slots.
-        until_available: read what is there when it starts, commit it and end.
-        origin: start from this snapshot of another query.
+        launcher: launcher of slots.
+        until_available: read the rows that are available at the start, commit them and end.
+        origin: snapshot of another query to start from.
         claimed: run here even if this location is a copy of a location that still exists.
         drains: see ``QueryExecution``.
-        bus: where listener events go.
+        bus: target of listener events.
         settings: settings of the session, read at the start.
         committing: takes the run id and returns the context in which each commit of the run is made.
         on_commit: called after each committed epoch, on a service thread.
-        on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
-            temporary files.
+        on_end: called once after the query has ended, on a service thread, with the error if it failed. It cleans up
+            registries and temporary files.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class StreamingQuery:
         )
 
     def _start(self, leaving: Executors | None = None) -> None:
-        """``leaving``: asked for executors that are decommissioned; None where they are not."""
+        """Start the query. ``leaving``: source of decommissioned executors; None if there are none to watch."""
         started_ms = time.time() * 1000
         log_on_driver(self._options.log_format)
         QUERY_LOGS.listen()
@@ -137,12 +137,12 @@ class StreamingQuery:
 
     @property
     def id(self) -> str:
-        """The query's id, the same over restarts from one checkpoint location."""
+        """The query's id, which stays the same over restarts from one checkpoint location."""
         return self._execution.query_id
 
     @property
     def runId(self) -> str:  # noqa: N802 - PySpark's name
-        """New for every start."""
+        """Id of this run, new for every start."""
         return self._run_id
 
     @property
@@ -157,21 +157,20 @@ class StreamingQuery:
 
     @property
     def generation(self) -> int:
-        """The execution attempt that runs now: 1 for the first at this location, one more after each recovery. A fork
-        counts on from its snapshot's."""
+        """Current generation: 1 for the first, plus 1 after each recovery. A fork counts on from its snapshot's."""
         return self._execution.view().generation
 
     @property
     def parallelism(self) -> int:
-        """The slots that it runs on now: fewer than asked for while some are missing (``restart.allowScaleDown``)."""
+        """Number of slots used now. It is lower than requested while slots are missing (``restart.allowScaleDown``)."""
         return self._execution.view().parallelism
 
     @property
     def status(self) -> dict[str, Any]:
         """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark.
 
-        An idle query has both flags False: its sources have nothing left to read, and all rows that were read are
-        committed. That is found with the next checkpoint, so it may take one ``checkpoint.interval``.
+        Both flags are False for an idle query: its sources have nothing left to read, and all rows that were read are
+        committed. The next checkpoint detects this, so it may take one ``checkpoint.interval``.
         """
         return self._status(self._execution.view())
 
@@ -194,20 +193,20 @@ class StreamingQuery:
 
     @property
     def recentProgress(self) -> list[QueryProgress]:  # noqa: N802
-        """The most recent committed epochs' progress, oldest first; idle epochs are left out."""
+        """Progress of the most recent committed epochs, oldest first. Idle epochs are left out."""
         return self._history.recent()
 
     @property
     def lastProgress(self) -> QueryProgress | None:  # noqa: N802
-        """The newest of ``recentProgress``, or None: Spark's fields and Penstock's section ``checkpoint``."""
+        """The newest of ``recentProgress``, or None. It has Spark's fields and Penstock's section ``checkpoint``."""
         return self._history.last()
 
     def exception(self) -> StreamingQueryException | None:
         """Return the error that ended the query, or None.
 
-        As in Spark, its condition is ``STREAM_FAILED``, and the message parameter ``message`` has the reason: for
-        functions of ``foreach`` and ``foreachBatch``, with Spark's error class for them; for user code, with the
-        operator and the user's traceback. The Penstock error itself is the exception's ``__cause__``.
+        As in Spark, its condition is ``STREAM_FAILED``, and its message parameter ``message`` has the reason. For
+        errors in functions of ``foreach`` and ``foreachBatch`` the reason includes Spark's error class; for errors in
+        user code, the operator and the user's traceback. The Penstock error itself is the exception's ``__cause__``.
         """
         error = self._execution.error
         if error is None:
@@ -226,10 +225,10 @@ class StreamingQuery:
         return exception
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
-        """Block until the query ended, at most ``timeout`` seconds; with a time-out, tell whether it ended.
+        """Block until the query ends, at most ``timeout`` seconds. With a time-out, return True if it has ended.
 
-        Ctrl-C ends the wait, not the query; so it does in ``processAllAvailable``, ``snapshot`` and ``stop``, and what
-        these asked for goes on.
+        Ctrl-C ends the wait, not the query. The same holds for ``processAllAvailable``, ``snapshot`` and ``stop``; the
+        action that they requested continues.
 
         Raises:
             StreamingQueryException: the query failed.
@@ -244,13 +243,14 @@ class StreamingQuery:
         return None if timeout is None else ended
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        """Block until everything that the sources could find now is committed. Meant for tests, as in Spark.
+        """Block until all rows that the sources can find now are committed. Meant for tests, as in Spark.
 
-        ``lastProgress`` and a memory sink's table include it. The watermark is then the newest event time less the
-        delay, and windows before it are out. Return at once after ``stop()``, which also ends a wait.
+        After that, ``lastProgress`` and a memory sink's table include these rows. The watermark has reached the newest
+        event time minus the delay, and windows before it are emitted. Return at once if the query was stopped;
+        ``stop()`` also ends a wait.
 
-        Over the ``rate`` source it waits for the rows that were due at the call. Over ``rate-micro-batch``, which
-        always has the next batch, it returns only when the query is stopped. Both is as in Spark.
+        With the ``rate`` source, wait for the rows that were due at the time of the call. With ``rate-micro-batch``,
+        which always has a next batch, return only when the query is stopped. Both are as in Spark.
 
         Raises:
             StreamingQueryException: the query has failed.
@@ -270,26 +270,26 @@ class StreamingQuery:
         inflight: str | None = None,
         format: str | None = None,  # noqa: A002 - as of ``snapshot()``
     ) -> SnapshotMetadata | None:
-        """Stop without a final checkpoint: the next start reads again what is not committed. Idempotent.
+        """Stop without a final checkpoint: the next start reads uncommitted rows again. Idempotent.
 
         Args:
-            snapshot: take a snapshot first, as ``snapshot()`` does, and stop when it is complete and all that it covers
-                is committed. Nothing later is committed, so the next start, or a fork of the snapshot, continues
-                exactly there. It is returned (None in a callback of the query's own, which does not wait).
-            drain: read what the sources have now, close every window, commit everything and end. This takes as long as
-                it takes, and is not for a callback of the query's own. The query cannot be restarted from its location.
-            inflight: ``"drain"``, with ``snapshot``: pause the sources and process what is in flight first, so that the
-                snapshot holds none of it and an edited query can start from it (docs/draining.md).
+            snapshot: first take a snapshot like ``snapshot()``, and stop when it is complete and all that it covers is
+                committed. Nothing later is committed, so the next start, or a fork of the snapshot, continues exactly
+                there. The snapshot is returned; None in a callback of the query itself, which does not wait.
+            drain: read what the sources have now, close every window, commit everything and end. There is no time
+                limit. Not allowed in a callback of the query itself. The query cannot be restarted from its location.
+            inflight: ``"drain"``, with ``snapshot``: first pause the sources and process the in-flight data. Then the
+                snapshot has no in-flight data, and an edited query can start from it (docs/draining.md).
             format: with ``snapshot``: ``native`` or ``portable``, as for ``snapshot()``. The portable form is written
-                after the query has ended, and not in a callback of the query's own.
+                after the query has ended, and not in a callback of the query itself.
 
         Raises:
-            ConfigError: arguments that exclude each other, or that need ``snapshot``.
-            CheckpointFailed: the snapshot cannot be taken, and the query goes on; it is not running; or the query has
-                ended with a native snapshot and the portable form cannot be written.
-            NotSupported: a source cannot tell what it has now; the query goes on.
-            QueryFailed: a source has ended already, and the query goes on; or it ended before it was drained.
-            StreamingQueryException: the query failed before everything was committed. The next start does that.
+            ConfigError: arguments exclude each other, or need ``snapshot``.
+            CheckpointFailed: the snapshot cannot be taken, and the query continues; the query is not running; or it has
+                ended with a native snapshot, but the portable form cannot be written.
+            NotSupported: a source cannot tell what it has now; the query continues.
+            QueryFailed: a source has already ended, and the query continues; or the query ended before it was drained.
+            StreamingQueryException: the query failed before everything was committed. The next start commits the rest.
         """
         check_flags(drain=drain, snapshot=snapshot)
         check_texts(format=format)
@@ -317,7 +317,7 @@ class StreamingQuery:
 
     @contextmanager
     def _own_failure(self) -> Iterator[None]:
-        """Raise the query's own exception, if it has failed, instead of ``QueryFailed``."""
+        """Raise the query's own exception instead of ``QueryFailed`` if the query has failed."""
         try:
             yield
         except QueryFailed:
@@ -325,25 +325,25 @@ class StreamingQuery:
             raise
 
     def explain(self, extended: bool = False) -> None:
-        """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""
+        """Print the vertices with their operators and the edges between them. ``extended`` adds the schemas."""
         print(explain_graph(self._graph, extended))
 
     @pysparks_refusals()
     def rescale(self, parallelism: int, timeout: float | None = None) -> None:
-        """Go on with ``parallelism`` slots, and return when all its subtasks run. An unaligned snapshot is taken, which
-        waits behind no queue however full, and the query begins again from it; not a row is lost or doubled.
+        """Continue with ``parallelism`` slots, and return when all subtasks run.
+
+        The query restarts from an unaligned snapshot, which full queues do not delay. No row is lost or duplicated.
 
         Args:
-            parallelism: 1 to ``maxParallelism``. A later start at the same location has it, too, unless it says
-            otherwise.
-            timeout: seconds to wait; without end by default.
+            parallelism: 1 to ``maxParallelism``. Later starts at this location use it unless an option sets another.
+            timeout: seconds to wait; no limit by default.
 
         Raises:
-            ConfigError: no such parallelism. ResourceError: there are fewer slots for it. CheckpointFailed: the
-                snapshot cannot be taken. The query continues as it was; if its slots were taken after the snapshot,
-                with those that are left.
+            ConfigError: the parallelism is out of range; nothing is changed.
+            ResourceError, CheckpointFailed: too few slots are free; the snapshot cannot be taken. The query continues
+                as before; if slots were lost after the snapshot, with those that are left.
             QueryFailed: the query has ended.
-            TimeoutError: not all subtasks run yet; it goes on being rescaled.
+            TimeoutError: not all subtasks run yet; the rescale continues.
         """
         check_numbers(parallelism=parallelism)
         check_seconds(timeout)
@@ -352,22 +352,22 @@ class StreamingQuery:
 
     @pysparks_refusals()
     def suspend(self, label: str | None = None) -> SnapshotMetadata | None:
-        """Take a snapshot as ``stop(snapshot=True)`` does and release the slots; ``resume`` continues exactly there.
+        """Take a snapshot like ``stop(snapshot=True)`` and release the slots. ``resume`` continues exactly there.
 
         A suspended query reads and writes nothing. ``isActive`` stays True; ``snapshot``, ``processAllAvailable`` and
         ``stop(drain=True)`` are refused. Its snapshots can be managed like those of a stopped query.
 
         Args:
-            label: a name for the snapshot, which is then never collected. Without one the snapshot is labelled
-                ``suspended`` and is collected like periodic ones (``snapshots.retained``).
+            label: name for the snapshot, which is then never collected. Without it the snapshot is labeled
+                ``suspended`` and collected like periodic ones (``snapshots.retained``).
 
         Returns:
-            The snapshot, also if the query was suspended already. None in a callback of the query's own.
+            The snapshot, also if the query is already suspended. None in a callback of the query itself.
 
         Raises:
-            CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it has ended.
-            QueryFailed: it was stopped meanwhile, or its input ended.
-            StreamingQueryException: it failed before all that the snapshot covers was committed.
+            CheckpointFailed: the snapshot cannot be taken, and the query continues; or it has ended.
+            QueryFailed: the query was stopped meanwhile, or its input ended.
+            StreamingQueryException: the query failed before all that the snapshot covers was committed.
         """
         check_texts(label=label)
         with interruptible():
@@ -381,20 +381,20 @@ class StreamingQuery:
 
     @pysparks_refusals()
     def resume(self, snapshot: str | None = None, output: str | None = None) -> None:
-        """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Return when all
-        its subtasks run. Nothing is done to one that runs.
+        """Resume a suspended query with the parallelism and checkpoint settings requested last.
+
+        Return when all subtasks run. Do nothing if the query runs.
 
         Args:
-            snapshot: an older one, by id or label, to go on from instead: a rollback. Newer ones are in no lineage
-                then.
-            output: with it, what becomes of what the query has written since: ``retract`` takes it back before
-                anything runs (files and tables can), ``keep`` leaves it, and its rows come a second time.
+            snapshot: id or label of an older snapshot to continue from: a rollback. Newer ones leave the lineage.
+            output: with ``snapshot``: treatment of output written after it. ``retract`` takes it back before anything
+                runs (files and tables support this). ``keep`` leaves it, and its rows are written a second time.
 
         Raises:
             QueryFailed: the query has ended; or it runs, and a snapshot was named.
-            ConfigError: ``output`` is neither.
-            LocationError: no such snapshot, or ``output`` is needed. ResourceError: too few free slots. SinkError: the
-                output cannot be taken back. The query stays suspended.
+            ConfigError: ``output`` is neither, or is given without ``snapshot``.
+            LocationError, ResourceError, SinkError: there is no such snapshot, or ``output`` is needed; too few slots
+                are free; the output cannot be taken back. The query stays suspended.
         """
         check_texts(snapshot=snapshot, output=output)
         chosen = None if output is None else parse_output(output)
@@ -405,11 +405,11 @@ class StreamingQuery:
 
     @pysparks_refusals()
     def setCheckpoints(self, interval: str | None = None, alignment: str | None = None) -> None:  # noqa: N802
-        """Take periodic checkpoints differently from now on. A later start has what its own options say.
+        """Change the periodic checkpoints from now on. A later start uses its own options.
 
         Args:
-            interval: ``checkpoint.interval``, for example ``"5s"``; None: as before.
-            alignment: ``auto``, ``aligned`` or ``unaligned``; None: as before.
+            interval: ``checkpoint.interval``, for example ``"5s"``; None leaves it unchanged.
+            alignment: ``auto``, ``aligned`` or ``unaligned``; None leaves it unchanged.
 
         Raises:
             ConfigError: an argument is out of range; nothing is changed.
@@ -421,7 +421,7 @@ class StreamingQuery:
         self._execution.set_checkpoints(interval_ms, chosen)
 
     def facts(self) -> QueryFacts:
-        """Return the state of the query now, as one value; never blocks. The same object while nothing changes.
+        """Return the current state of the query as one value. Never blocks. The same object while nothing changes.
 
         Metrics of subtasks and pending checkpoints may be ``VIEW_DELAY_S`` late.
         """
@@ -493,24 +493,24 @@ class StreamingQuery:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
         Args:
-            label: a name to find it by, 200 characters at most.
-            alignment: ``auto``, ``aligned`` or ``unaligned``; the query's own by default. A strictly ``aligned``
-                snapshot waits for all queued data, and nothing else is triggered meanwhile. If another checkpoint has
-                waited for one ``checkpoint.interval``, the aligned one is cancelled and triggered again after it. The
-                fourth cancellation makes it fail.
-            timeout: seconds, for all of it; the snapshot is given up then. By default ``checkpoint.timeout`` counts,
-                from the moment it is triggered.
-            note: what to remember of it, 2,000 characters at most.
+            label: a name to find it by, at most 200 characters.
+            alignment: ``auto``, ``aligned`` or ``unaligned``; by default the query's. A strictly ``aligned`` snapshot
+                waits for all queued data, and no other checkpoint is triggered meanwhile. If another checkpoint has
+                waited for one ``checkpoint.interval``, the aligned one is canceled and triggered again after it. After
+                the fourth cancellation it fails.
+            timeout: seconds for the whole snapshot, which is then given up. By default ``checkpoint.timeout`` applies,
+                from the time of the trigger.
+            note: a comment, at most 2,000 characters.
             wait: with False, return at once with a ``concurrent.futures.Future`` of the snapshot, whose ``result()``
-                waits and raises ``CheckpointFailed``. It cannot be cancelled; its callbacks are called on a service
-                thread, and must not block.
-            format: ``native``, or ``portable``: then it is written a second time, as files that other programs read
-                (docs/snapshot-format.md), below ``portable/`` at the checkpoint location. The query does not wait for
-                that; this call, or the future, does. By default what the option ``snapshots.format`` says.
+                waits and raises ``CheckpointFailed``. It cannot be canceled. Its callbacks run on a service thread and
+                must not block.
+            format: ``native`` or ``portable``. A portable snapshot is also written as files that other programs can
+                read (docs/snapshot-format.md), below ``portable/`` at the checkpoint location. The query does not wait
+                for this; this call, or the future, does. The default is the option ``snapshots.format``.
 
         Raises:
-            CheckpointFailed: declined, timed out or the query ended, or the portable form cannot be written (there is
-                a native one then); the query itself goes on.
+            CheckpointFailed: the snapshot was declined or timed out, the query ended, or the portable form cannot be
+                written (the native one exists then). Except for its end, the query continues.
             ConfigError: an argument is out of range.
         """
         check_texts(label=label, alignment=alignment, note=note, format=format)
@@ -533,7 +533,7 @@ class StreamingQuery:
         return chosen is SnapshotFormat.PORTABLE
 
     def view(self) -> ExecutionView:
-        """The newest figures of slots, subtasks, checkpoints and recoveries; never blocks."""
+        """Return the newest metrics of slots, subtasks, checkpoints and recoveries; never blocks."""
         return self._execution.view()
 
     def __repr__(self) -> str:
@@ -587,7 +587,7 @@ class StreamingQuery:
 
 
 def parse_output(text: str) -> Output:
-    """Parse the option for output newer than the snapshot to resume from; raise ConfigError for other values."""
+    """Parse the argument ``output`` of ``resume``; raise ConfigError if it is neither ``retract`` nor ``keep``."""
     try:
         return Output(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Launching slots as the tasks of one Spark barrier job."""
+"""Integration with Spark: slots as the tasks of one Spark job, files and tables, sources, listeners."""

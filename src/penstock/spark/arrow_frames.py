@@ -1,4 +1,4 @@
-"""Arrow tables as DataFrames of which larger ones are converted when they are read, and not at once."""
+"""DataFrames from Arrow tables. Larger tables are converted when they are read, not when the DataFrame is created."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyspark.sql.pandas.conversion import SparkConversionMixin
 from penstock.catalyst.jvm import frame_of
 
 LOCAL_BYTES = 65_536
-"""Of a table that Spark converts at once, so that reading it takes no job."""
+"""Size of the largest table that Spark converts at once, so that reading it needs no job."""
 _CONF = {
     "spark.sql.execution.arrow.localRelationThreshold": str(LOCAL_BYTES),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # a task each, to read them
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # one task reads one batch
 }
 
 
 class ArrowFrames:
-    """DataFrames of this session, made with its settings of now but for those above, which it keeps."""
+    """Factory of DataFrames of one session. It uses the session's settings of its creation, except for ``_CONF``."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -26,6 +26,6 @@ class ArrowFrames:
             self._making.conf.set(name, value)
 
     def frame(self, table: pa.Table) -> DataFrame:
-        # Not by the session's own method, which would make that session the active one, for the whole program.
+        # The method of the cloned session would make that session the active one for the whole program.
         made = SparkConversionMixin.createDataFrame(self._making, table)
         return frame_of(self._spark, made._jdf.logicalPlan())

@@ -1,4 +1,4 @@
-"""Tables of Spark's session catalog whose rows lie in files: found, created, checked and told of new files."""
+"""Tables of Spark's session catalog that are stored as files: lookup, creation, checks, registration of new files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _FORMATS = {
     "parquet": "parquet.ParquetFileFormat",
     "text": "text.TextFileFormat",
 }
-"""Spark's classes, by provider."""
+"""Spark's file format classes, by provider."""
 PROVIDERS = tuple(_FORMATS)
-"""Formats that Spark writes as files, which a rename makes visible."""
+"""Formats that Spark writes as files. A rename makes such files visible."""
 _MAX_RECORDS = "maxrecordsperfile"
 _SESSION_CATALOG = "spark_catalog"
 _NO_OPTIONS = ("path", "serialization.format")
@@ -40,9 +40,9 @@ class FileTable:
     """One existing table.
 
     Attributes:
-        name: its full name, quoted for SQL.
-        location: its directory, as a plain path.
-        options: it was created with.
+        name: the full name, quoted for SQL.
+        location: the table's directory, as a plain path.
+        options: options that the table was created with.
     """
 
     name: str
@@ -53,11 +53,11 @@ class FileTable:
 
 
 def find_table(spark: SparkSession, name: str) -> FileTable | None:
-    """The table, or None.
+    """Return the table, or None if it does not exist.
 
     Raises:
         ConfigError: the name cannot be parsed.
-        NotSupported: a view, a table of another catalog or provider, or a bucketed one.
+        NotSupported: the name is a view, a bucketed table, or a table of another catalog or provider.
     """
     parts = _parts(spark, name)
     catalog = parts[0] if len(parts) > 2 else spark.catalog.currentCatalog()
@@ -125,10 +125,10 @@ def _quoted(name: str) -> str:
 def create_table(
     spark: SparkSession, name: str, schema: StructType, provider: str, partition_by: Sequence[str], path: str | None
 ) -> None:
-    """Create a missing table as Spark's ``toTable`` does: all columns nullable, the writer's options not kept.
+    """Create a missing table as Spark's ``toTable`` does: all columns are nullable, the writer's options are not kept.
 
     Raises:
-        SinkError: Spark's reason.
+        SinkError: Spark cannot create the table; the message has Spark's reason.
     """
     data_type = java_class(spark, DATA_TYPE).fromJson(schema.json())
     columns = data_type.asNullable().toDDL()
@@ -153,7 +153,7 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
     Nothing is written.
 
     Raises:
-        ConfigError: the rows do not fit the table, in Spark's words.
+        ConfigError: the rows do not fit the table; the message has Spark's reason.
     """
     state = spark._jsparkSession.sessionState()
     view = f"penstock_{secrets.token_hex(8)}"
@@ -176,10 +176,10 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
 def check_write_options(
     spark: SparkSession, name: str, provider: str, options: Mapping[str, str], schema: StructType
 ) -> None:
-    """Check options of a writer as Spark does when it begins to write. Nothing is written.
+    """Check the options of a writer as Spark does when it begins to write. Nothing is written.
 
     Raises:
-        ConfigError: Spark's reason.
+        ConfigError: Spark refuses an option; the message has Spark's reason.
     """
     most = options.get(_MAX_RECORDS, "0")
     if not re.fullmatch(r"-?[0-9]{1,18}", most):
@@ -192,7 +192,7 @@ def check_write_options(
 
 
 def _prepare_write(spark: SparkSession, provider: str, options: Mapping[str, str], schema: JavaObject) -> None:
-    """Call what Spark calls on the driver before it writes, and for CSV and JSON what it calls for each file."""
+    """Call what Spark calls on the driver before a write, and for CSV and JSON also what it calls for each file."""
     session = spark._jsparkSession
     texts = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(dict(options))
     job = java_class(spark, "org.apache.hadoop.mapreduce.Job").getInstance(session.sessionState().newHadoopConf())
@@ -210,7 +210,7 @@ def _prepare_write(spark: SparkSession, provider: str, options: Mapping[str, str
 
 
 def files_were_added(spark: SparkSession, table: FileTable, partitions: Sequence[Mapping[str, str | None]]) -> None:
-    """Register the partitions that are new, and let the session read the table's files anew."""
+    """Register new partitions, and refresh the session's list of the table's files."""
     for partition in partitions:
         spec = ", ".join(
             f"{_quoted(column)} = {'NULL' if value is None else _literal(value)}" for column, value in partition.items()

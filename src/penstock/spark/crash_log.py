@@ -1,10 +1,10 @@
-"""Log lines of Spark about the slots' own job: one line is enough for a killed worker, and Penstock writes it.
+"""Filter of Spark's log lines about killed slots. One line is enough for a killed worker, and Penstock writes it.
 
-Spark logs each failed task twice, with its whole Java stack: as an error of the executor (on a local master that is the
-driver's process) and as a warning of the driver. Both name the stage, and a stage of the slots' job has no tasks but
-slots. So a filter of Log4j drops the executor's line of that stage, and the driver's line of a killed Python worker.
-Spark then kills the tasks of the other slots, because the stage is a barrier stage: the driver's line of these is
-dropped, too. All other failures of a slot's task, and all failures in other stages, are logged as before.
+Spark logs each failed task twice, each time with its whole Java stack: as an error of the executor (on a local master
+this is the driver's process) and as a warning of the driver. Both lines name the stage, and the stage of the slots' job
+has no other tasks. So a Log4j filter drops the executor's line for that stage, and the driver's line for a killed
+Python worker. Spark then kills the tasks of the other slots, because the stage is a barrier stage; the driver's lines
+for these are dropped, too. All other failures of a slot's task, and all failures in other stages, are logged as usual.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ log = get_logger(__name__)
 
 POLL_S = 0.05
 KEPT_S = 5.0
-"""After the end of a job, for the lines about its other slots: they end after the killed one, and after the job."""
+"""Time for which the filter stays after the end of a job. The other slots end after the killed one, and their lines
+come after the job."""
 LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def dropped_of(stage: int) -> str:
-    """Regular expression of Java: the messages about a stage that are dropped."""
+    """Return the Java regular expression for the messages about a stage that are dropped."""
     task = rf"task \S+ in stage {stage}\.\d+ \(TID \d+\)"
     return rf"(?s)Exception in {task}|.*Lost {task} .*: (Python worker exited unexpectedly|TaskKilled \().*"
 
@@ -44,13 +45,13 @@ def _ignored() -> Iterator[None]:
 
 
 class CrashLog:
-    """Drops the lines of one job from when its stage is known until ``KEPT_S`` after ``close``.
+    """Drops the log lines of one job, from the time its stage is known until ``KEPT_S`` seconds after ``close``.
 
-    No thread lives as long as the job: one waits for its stage, which is known when the first slot starts, and a timer
-    ends it.
+    No thread lives as long as the job. A thread waits until the stage is known, which is when the first slot starts. A
+    timer removes the filter.
 
     Args:
-        group: the job group of the job, which has no other job.
+        group: the job group, which has only this job.
     """
 
     def __init__(self, context: SparkContext, group: str) -> None:
@@ -82,9 +83,10 @@ class CrashLog:
         return [stage for job in jobs if job is not None for stage in job.stageIds]
 
     def _drop(self, messages: str) -> list[Callable[[], None]]:
-        """Add a filter to what configures the two loggers: mostly the root. Return what removes it.
+        """Add a filter to the configuration of the two loggers, which is usually the root's. Return what removes it.
 
-        A configuration of their own would change which of their other lines are logged, also after ``setLogLevel``.
+        A separate configuration for the loggers would change which of their other lines are logged, even after
+        ``setLogLevel``.
         """
         context = java_class(self._context, "org.apache.logging.log4j.LogManager").getContext(False)
         results = "org.apache.logging.log4j.core.Filter$Result"

@@ -1,4 +1,4 @@
-"""Spark session of a call."""
+"""Spark session of the current call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.errors import ResourceError
 
 
 def current_session() -> SparkSession:
-    """The active session of this thread, else the application's default one; never makes one.
+    """Return the active session of this thread, else the application's default session. Never create an application.
 
     Raises:
-        ResourceError: there is none.
+        ResourceError: there is no Spark application in this process.
     """
     session: SparkSession | None = SparkSession.getActiveSession()
     if session is not None:
@@ -23,5 +23,5 @@ def current_session() -> SparkSession:
 
 
 def session_key(spark: SparkSession) -> str:
-    """Equal for every handle to one session, and for no other session."""
+    """Return a key that is equal for all handles of one session and different for other sessions."""
     return str(spark._jsparkSession.sessionUUID())

@@ -1,7 +1,7 @@
-"""Spark's Python daemon with a slot's imports done: workers are its forks, so a killed slot is back the sooner.
+"""Spark's Python daemon with a slot's modules imported. Workers are its forks, so a killed slot restarts sooner.
 
-Named in ``spark.python.daemon.module`` by ``penstock.session()``; in a session of your own it is worth the same line.
-Everything imported here must be safe to fork: no threads, no connections, no file systems.
+``penstock.session()`` sets it in ``spark.python.daemon.module``; it is worth setting in your own session, too. Every
+module imported here must be safe to fork: no threads, no connections, no file systems.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ JOBS_ARE_MADE_OF = (penstock.functions, penstock.operators, penstock.connectors)
 
 
 def import_all(package: ModuleType) -> None:
-    """Import all modules of a package but those that compile plans: each fork would import those of its job anew."""
+    """Import all modules of a package except those that compile plans, so that forks need not import them again."""
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if module.name.rpartition(".")[2].startswith("plan"):
             continue
-        with suppress(ImportError):  # pyarrow without ORC, say: only a job that needs the module fails, and says so
+        with suppress(ImportError):  # e.g. pyarrow without ORC: only a job that needs the module fails, with an error
             importlib.import_module(module.name)
 
 
 def forget_archives() -> None:
-    """Python's finders of modules in archives, one for each folder in them, are made anew when they are asked for.
+    """Remove the finders of modules in archives from Python's cache. Python creates them again on demand.
 
-    A worker calls ``importlib.invalidate_caches`` before each task, and each such finder then reads its archive's
-    directory again: 18 times PySpark's, up to 0.2 s of CPU before the task begins.
+    There is one finder per folder in an archive. A worker calls ``importlib.invalidate_caches`` before each task, and
+    then each finder reads its archive's directory again: 18 times for PySpark's archive, up to 0.2 s of CPU per task.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -52,5 +52,5 @@ if __name__ == "__main__":
         import_all(made_of)
     forget_archives()
     gc.collect()
-    gc.freeze()  # a worker collects garbage after every task: it need not look through all of this, nor copy its pages
+    gc.freeze()  # workers collect garbage after every task; frozen objects are not scanned, nor their pages copied
     manager()

@@ -10,9 +10,9 @@ from pyspark.sql.datasource import DataSource
 
 
 def registered_data_source(spark: SparkSession, name: str) -> type[DataSource] | None:
-    """The class registered in this session under ``name``, or None.
+    """Return the class registered in this session under ``name``, or None.
 
-    The class travels through the JVM as the user's own cloudpickle bytes and never leaves the session's processes.
+    The JVM holds the class as the user's cloudpickle bytes, which never leave the session's processes.
     """
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     if not manager.dataSourceExists(name):

@@ -1,7 +1,7 @@
-"""Executors that were told to leave (``spark.decommission.enabled``), asked of Spark's own scheduler.
+"""Executors that Spark is decommissioning (``spark.decommission.enabled``), read from Spark's own scheduler.
 
-Spark has a listener event of executors that are gone, but none of those that are about to go; a listener would need a
-Java interface besides. So whoever wants to know asks, every second or so: a few calls per executor.
+Spark has a listener event for executors that are lost, but none for executors that are about to leave, and a listener
+would need a Java interface. So the caller polls about once a second, which costs a few calls per executor.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def leaving_executors(spark: SparkSession) -> set[str]:
-    """Ids of executors that are being decommissioned and still run tasks."""
+    """Return the ids of executors that are being decommissioned and still run tasks."""
     java_context = spark.sparkContext._jsc
     if java_context is None:
         return set()

@@ -1,4 +1,4 @@
-"""Errors of the tree in ``penstock.errors`` that are PySpark's errors, too.
+"""Errors of the hierarchy in ``penstock.errors`` that are PySpark errors, too.
 
 Penstock raises them where PySpark raises its own for the same mistake, so programs that catch PySpark's classes and
 read ``getCondition()`` and ``getMessageParameters()`` work unchanged. They are not in ``penstock.errors`` because
@@ -25,7 +25,7 @@ from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, Pe
 
 
 class _AlsoPySparks(PySparkException):  # type: ignore[misc]  # PySpark is not typed here
-    """Base class of the errors here.
+    """Base class of the errors in this module.
 
     Args:
         message: Penstock's text.
@@ -86,9 +86,9 @@ _PYSPARKS: dict[type[PenstockError], Callable[..., PenstockError]] = {
 
 @contextmanager
 def pysparks_refusals() -> Iterator[None]:
-    """Raise refusals that come from modules without PySpark as errors that are PySpark's, too.
+    """Convert refusals raised by modules without PySpark to errors that are PySpark errors, too.
 
-    For methods that users call; also a decorator.
+    For methods that users call. Also usable as a decorator.
     """
     try:
         yield
@@ -100,7 +100,7 @@ def pysparks_refusals() -> Iterator[None]:
 
 
 def empty_text(name: str, value: object, hint: str = "") -> ArgumentError:
-    """Return the error for an argument that must be a text with characters in it."""
+    """Return the error for an argument that must be a non-empty string."""
     parameters = {"arg_name": name, "arg_value": str(value)}
     return ArgumentError(
         f"{name} must be a non-empty string, not {value!r}{hint}", "VALUE_NOT_NON_EMPTY_STR", parameters
@@ -114,31 +114,32 @@ def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
 
 
 def check_texts(**arguments: object) -> None:
-    """Raise ArgumentTypeError for one that is neither a string nor None."""
+    """Raise ArgumentTypeError for an argument that is neither a string nor None."""
     for name, value in arguments.items():
         if not isinstance(value, str | None):
             raise wrong_type(name, value, "a string")
 
 
 def check_flags(**arguments: object) -> None:
-    """Raise ArgumentTypeError for one that is not True or False."""
+    """Raise ArgumentTypeError for an argument that is not True or False."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
             raise wrong_type(name, value, "a bool")
 
 
 def check_numbers(**arguments: object) -> None:
-    """Raise ArgumentTypeError for one that is not a whole number."""
+    """Raise ArgumentTypeError for an argument that is not an integer."""
     for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong_type(name, value, "an int")
 
 
 def check_seconds(timeout: object, zero: bool = False) -> None:
-    """Check a time-out.
+    """Check a time-out in seconds; None is valid.
 
     Raises:
-        ArgumentError: not a number, or negative, or zero unless ``zero`` is set, or above ``LONGEST_MS``.
+        ArgumentError: the value is not a number, is negative, is zero while ``zero`` is False, or is above
+            ``LONGEST_MS``.
     """
     if timeout is None:
         return

@@ -15,9 +15,9 @@ from penstock.errors import UnfitFile
 from penstock.spark.messages import first_line
 
 _AS_THEY_ARE = {"__globPaths__": "false"}
-"""Spark's own option: a path is no pattern."""
+"""Spark's internal option that a path is not a pattern."""
 _NAMED = 3
-"""Number of files that an error names."""
+"""Number of files that an error message names."""
 
 
 class SparkFiles:

@@ -1,15 +1,15 @@
-"""One Generation's slots as the tasks of one Spark job.
+"""The slots of one generation as the tasks of one Spark job.
 
-The job is ``spark.range(P).mapInArrow(slot, schema, barrier=True)``, so it shows in Spark UI's SQL tab. Measured on
-``local[4]`` with 2 slots, two cores, warm: submit to user code in all tasks 0.32 s (bare RDD: 0.29 s), ``kill -9`` of a
-worker to job failed 0.04 s (0.03 s), to all tasks of the next job running 0.37 s (0.32 s), orderly end 0.05 s (0.03 s).
-The difference does not pay for another form.
+The job is ``spark.range(P).mapInArrow(slot, schema, barrier=True)``, so Spark's UI shows it in the SQL tab. Measured on
+``local[4]`` with 2 slots on two cores, warm (in parentheses: a bare RDD): from submission to user code in all tasks
+0.32 s (0.29 s), from ``kill -9`` of a worker to the failed job 0.04 s (0.03 s), to all tasks of the next job running
+0.37 s (0.32 s), orderly end 0.05 s (0.03 s). The difference is too small to justify another form.
 
-A cancelled job is over for the driver after 0.02 s, but its Python workers are killed only 4 s later: the way to end a
-Generation quickly is to close its links, cancelling is for slots that do not listen.
+A canceled job ends for the driver after 0.02 s, but its Python workers are killed only 4 s later. So the quick way to
+end a generation is to close its links. Cancellation is for slots that do not respond.
 
-With dynamic allocation Spark refuses barrier stages. Then it is an ordinary job, a *gang*: the driver waits until all
-slots have registered and cancels the Generation if they do not, and a task that Spark repeats does not join again.
+With dynamic allocation Spark refuses barrier stages. Then the job is an ordinary one, a *gang*: the driver waits until
+all slots have registered, and cancels the generation if they do not. A task that Spark repeats does not join again.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 JOB_GROUP = "spark.jobGroup.id"
 
 _held: dict[str, dict[str, int]] = {}
-"""Slots of running jobs of ours by job group, by Spark application; guarded by ``_held_lock``."""
+"""Number of slots of Penstock's running jobs, by Spark application and job group. Guarded by ``_held_lock``."""
 _held_lock = threading.Lock()
 
 
 def held_slots(application: str) -> int:
-    """Slots that running Penstock queries of a Spark application hold."""
+    """Return the number of slots that running Penstock queries of a Spark application hold."""
     with _held_lock:
         return sum(_held.get(application, {}).values())
 
 
 def other_tasks(spark: SparkSession, query_id: str) -> int:
-    """Return the number of running tasks that are neither slots that ``held_slots`` counts nor of jobs of this query.
+    """Return the number of running tasks other than slots counted by ``held_slots`` and tasks of this query's jobs.
 
-    The scheduler is asked, because Spark's status store may lag behind it by seconds.
+    It is read from the scheduler, because Spark's status store may lag behind by seconds.
     """
     with _held_lock:
         held = set(_held.get(spark.sparkContext.applicationId, {}))
@@ -62,7 +62,7 @@ def other_tasks(spark: SparkSession, query_id: str) -> int:
 
 
 def _task_sets(schedulable: Any) -> Iterator[Any]:
-    """The task sets below a pool of Spark's scheduler, pools of fair scheduling included."""
+    """Yield the task sets below a pool of Spark's scheduler, including nested pools of fair scheduling."""
     queue = schedulable.schedulableQueue()
     if queue is None:
         yield schedulable
@@ -72,7 +72,10 @@ def _task_sets(schedulable: Any) -> Iterator[Any]:
 
 
 class JobThread(InheritableThread):  # type: ignore[misc]  # untyped in PySpark
-    """Tells how it ended, also where Spark's own part of it raises: the session may have been stopped."""
+    """Thread that reports its end to ``on_end``, with the error if it failed.
+
+    Spark's part of the thread may raise, too, for example if the session was stopped.
+    """
 
     def __init__(self, target: Callable[[], None], on_end: Callable[[Exception | None], None], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
@@ -88,7 +91,7 @@ class JobThread(InheritableThread):  # type: ignore[misc]  # untyped in PySpark
 
 
 class SparkJob:
-    """One job, watched by a daemon thread of its own (Spark's job group belongs to a thread)."""
+    """One job, run by a separate daemon thread, because Spark's job group belongs to a thread."""
 
     def __init__(self, spark: SparkSession, task: SlotTask, parallelism: int, *, gang: bool) -> None:
         self.parallelism = parallelism
@@ -135,7 +138,7 @@ class SparkJob:
         return self._error
 
     def give_up(self, why: str) -> None:
-        """End it as failed, for this reason."""
+        """Cancel the job; ``error`` is then a GenerationFailed with this reason."""
         self._error = GenerationFailed(why)
         self.cancel()
 
@@ -154,7 +157,10 @@ class SparkJob:
 
 
 def reason(problem: BaseException) -> str:
-    """Why a job failed, as one line: Spark says it last, before the first Java frame (a worker's Python error, too)."""
+    """Return the reason for a job's failure as one line.
+
+    Spark states the reason on the last line before the first Java frame, also for an error of a Python worker.
+    """
     lines = [line.strip() for line in str(problem).split("\n\tat ", 1)[0].splitlines()]
     reasons = [line for line in lines if line and not line.startswith("SQLSTATE")]
     return reasons[-1].removeprefix(": ") if reasons else type(problem).__name__

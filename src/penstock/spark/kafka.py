@@ -1,8 +1,8 @@
-"""Kafka as a format of a session whose Spark has no Kafka connector.
+"""Kafka as a stream format of a session whose Spark has no Kafka connector.
 
-Spark keeps the name ``kafka`` for its own connector, a jar that is not part of PySpark: without it neither loads that
-format nor lets a Python data source take its name. So a stand-in is registered under another name; it tells Spark the
-schema, and Penstock reads in its place. Where the jar is there, Spark's own format is used as it is.
+Spark reserves the name ``kafka`` for its own connector, a jar that is not part of PySpark. Without the jar, Spark
+neither loads that format nor accepts a Python data source of this name. So a stand-in is registered under another name.
+It gives Spark the schema, and Penstock reads the stream. If the jar is present, Spark's own format is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KafkaDataSource(DataSource):  # type: ignore[misc]
 
 
 def kafka_format(spark: SparkSession) -> str:
-    """The name under which this session can load a Kafka stream."""
+    """Return the format name with which this session can load a Kafka stream. Register the stand-in if it is needed."""
     if _has_connector(spark):
         return SPARKS_FORMAT
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(FORMAT):

@@ -1,4 +1,4 @@
-"""Starting slots on a Spark session: what the session can take, and the jobs that are its slots."""
+"""Launcher of slots on a Spark session: checks of the session's slots, and the jobs that run slots."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ _MAX_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 
 
 class SparkLauncher:
-    """Starts slots on ``spark``, a classic (not Connect) session.
+    """Launches slots on ``spark``, a classic (not Connect) session.
 
-    ``decommissions``: its executors may be told to leave.
+    Attributes:
+        decommissions: True if Spark may decommission the session's executors.
 
     Raises:
-        NotSupported: speculation is on. ResourceError: Spark's workers would run another Python that does not have
-            Penstock.
+        NotSupported: speculation is on.
+        ResourceError: Spark's workers would run another Python that cannot import Penstock.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         context = spark.sparkContext
         self._application = context.applicationId
-        self._conf = context._conf  # getConf() copies them one by one
+        self._conf = context._conf  # getConf() would copy the settings one by one
         self._local = context.master == "local" or str(context.master).startswith("local[")
         self._job: SparkJob | None = None
         self.decommissions = not self._local and self._on("spark.decommission.enabled")
@@ -55,14 +56,14 @@ class SparkLauncher:
             _require_penstock_in_workers(context.pythonExec)
 
     def control_address(self) -> ControlAddress:
-        """Spark's own driver address; on a local master the loopback one."""
+        """Return the address of Spark's driver; on a local master the loopback address."""
         if self._local:
             return ControlAddress(LOOPBACK, LOOPBACK)
         host = str(self._conf.get("spark.driver.host"))
         return ControlAddress(host, str(self._conf.get("spark.driver.bindAddress", host)))
 
     def free_slots(self) -> int:
-        """Slots that no Penstock query holds, also if other Spark jobs use them now."""
+        """Return the number of slots that no Penstock query holds, even if other Spark jobs use them now."""
         return max(0, self.total_slots() - held_slots(self._application))
 
     def usable_slots(self) -> int:
@@ -72,10 +73,10 @@ class SparkLauncher:
         return max(0, total - held_slots(self._application) + own - others)
 
     def default_parallelism(self, at_most: int) -> int:
-        """Free slots less one, which is left to the session's other jobs; at least 1.
+        """Return the number of free slots minus one for the session's other jobs; at least 1, at most ``at_most``.
 
         Raises:
-            ConfigError: dynamic allocation without a bound: any number would do.
+            ConfigError: dynamic allocation has no upper bound, so there is no number of free slots.
         """
         if self._gang and self._conf.get(_MAX_EXECUTORS) is None:
             raise ConfigError(
@@ -85,11 +86,12 @@ class SparkLauncher:
         return max(1, min(self.free_slots() - 1, at_most))
 
     def prepare(self, graph: JobGraph, options: Options) -> None:
-        """Before the first slot starts on a cluster: memory is checked and Penstock shipped. May take as long as Spark
-        needs to start Python workers.
+        """Check memory and ship Penstock before the first slot starts. Do nothing on a local master.
+
+        May take as long as Spark needs to start Python workers.
 
         Raises:
-            ResourceError: memory cannot suffice, or the executors' Python lacks something; named.
+            ResourceError: memory cannot suffice, or the executors' Python lacks something. The message names it.
         """
         if self._local:
             return
@@ -104,16 +106,16 @@ class SparkLauncher:
         return self._job
 
     def leaving_executors(self) -> set[str]:
-        """Executors that Spark is decommissioning and that still run tasks; they are given no new ones."""
+        """Return the executors that Spark is decommissioning and that still run tasks. They get no new tasks."""
         return leaving_executors(self._spark)
 
     def give_up_job(self, why: str) -> None:
-        """End the newest job as failed: the query's next Generation starts where Spark puts it then."""
+        """End the newest job as failed. Spark then chooses executors for the next generation."""
         if self._job is not None:
             self._job.give_up(why)
 
     def require(self, parallelism: int) -> None:
-        """Raises: ResourceError: fewer slots are free; says what to do."""
+        """Raise ResourceError if fewer than ``parallelism`` slots are free. The message says what to do."""
         free = self.free_slots()
         if parallelism > free:
             total = self.total_slots()
@@ -127,7 +129,11 @@ class SparkLauncher:
         return str(self._conf.get(setting, "false")).lower() == "true"
 
     def total_slots(self) -> int:
-        """Slots that the session has now, whatever uses them; with dynamic allocation, as many as it may have."""
+        """Return the number of slots of the session now, used or not; with dynamic allocation, its upper bound.
+
+        Raises:
+            QueryFailed: the session was stopped.
+        """
         if self._spark.sparkContext._jsc is None:
             raise QueryFailed("the Spark session was stopped, and the query with it; start it again in a new session")
         context = self._spark.sparkContext._jsc.sc()
@@ -136,7 +142,7 @@ class SparkLauncher:
         return max(now, self._most_slots()) if self._gang else now
 
     def _most_slots(self) -> int:
-        """Return the number of slots that dynamic allocation may reach."""
+        """Return the upper bound of slots with dynamic allocation; ``sys.maxsize`` if none is set."""
         executors = self._conf.get(_MAX_EXECUTORS)
         if executors is None:
             return sys.maxsize

@@ -1,8 +1,8 @@
 """Check of a slot's memory against the limit of Spark's Python worker, before the first launch.
 
-Spark gives Python workers ``spark.executor.pyspark.memory``, divided by the executor's cores, as a hard limit of each
-worker. Without it, YARN and Kubernetes count them in ``spark.executor.memoryOverhead``; local and standalone masters
-set no limit.
+Spark divides ``spark.executor.pyspark.memory`` by the executor's cores and sets the result as a hard limit of each
+Python worker. Without this setting, YARN and Kubernetes count Python workers in ``spark.executor.memoryOverhead``;
+local and standalone masters set no limit.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from penstock.operators.join.static_sides import static_sides
 
 MIB = 1 << 20
 WORKER_BYTES = 140 * MIB
-"""A Python worker with pyarrow, pandas and Penstock and nothing to do: 95 to 137 MB were measured."""
+"""Memory of an idle Python worker with pyarrow, pandas and Penstock; 95 to 137 MB were measured."""
 MIN_OVERHEAD_BYTES = 384 * MIB
-"""Spark's own least ``memoryOverhead``."""
+"""Spark's minimum for ``memoryOverhead``."""
 _STATIC_COPIES = 2
-"""The rows and, at worst, as much again for their keys."""
+"""A static side takes its rows and, at worst, as much again for their keys."""
 
 Conf = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
 class WorkerLimit:
-    """``size_bytes`` per Python worker; ``setting`` says where that comes from."""
+    """Memory limit of one Python worker. ``setting`` names Spark's setting, for messages."""
 
     size_bytes: int
     setting: str
@@ -49,11 +49,12 @@ def worker_limit(master: str, conf: Conf) -> WorkerLimit | None:
 
 
 def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -> str:
-    """A warning if the query may need more than the limit; empty if it fits. Nobody keeps state to what it is expected
-    to take.
+    """Return a warning if a slot may need more than the limit; empty if it fits.
+
+    The expected size of state (``state.memory``) is not enforced.
 
     Raises:
-        ResourceError: input that waits and the state that is expected would exceed the limit by themselves.
+        ResourceError: queued input and the expected state alone would exceed the limit.
     """
     if limit is None:
         return ""
@@ -92,5 +93,5 @@ def _overhead(master: str, conf: Conf) -> int:
 
 
 def _jvm_size(name: str, text: str) -> int:
-    """Spark reads a bare number as MiB."""
+    """Return a JVM size in bytes. Spark reads a bare number as MiB."""
     return int(text) * MIB if text.strip().isdigit() else size_bytes(name, text)

@@ -1,7 +1,7 @@
-"""Penstock on executors that do not have it: the installed package as a zip, given to Spark's ``addPyFile``.
+"""Shipping of Penstock to executors that do not have it: the installed package as a zip, passed to ``addPyFile``.
 
-Spark puts it in front of what is installed there, so driver and slots run the very same code. Modules with compiled
-parts (pyarrow, numpy, ...) cannot travel so; the executors' Python must have them.
+Spark puts the zip in front of packages installed on the executors, so driver and slots run the same code. Modules with
+compiled parts (pyarrow, numpy, ...) cannot be shipped this way; the executors' Python must have them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from penstock.version import __version__
 PACKAGE = Path(__file__).parents[1]
 
 _shipped: dict[str, tempfile.TemporaryDirectory[str]] = {}
-"""By Spark application: where its zip lies. Spark's file server reads it as long as the application lives."""
+"""Directory of the zip, by Spark application. Spark's file server reads the zip as long as the application lives."""
 _fit: set[str] = set()
 """Applications whose executors can run Penstock."""
 _lock = threading.Lock()
 
 
 def ship(spark: SparkSession, parallelism: int) -> None:
-    """Give the executors Penstock, and see that as many of their Pythons as there are slots can run it. Once per
-    application; the first call takes as long as it takes to start Python workers.
+    """Ship Penstock to the executors, and check in ``parallelism`` tasks that their Python can run it.
+
+    This is done once per application. The first call takes as long as Spark needs to start Python workers.
 
     Raises:
-        ResourceError: something is missing there, by name, or Python itself does not fit.
+        ResourceError: an executor lacks a module or has another release of Penstock, or Python cannot run there. The
+            message names what is wrong.
     """
     application = spark.sparkContext.applicationId
     with _lock:
-        if application not in _shipped and PACKAGE.is_dir():  # else it came in a zip itself, by spark-submit --py-files
+        if application not in _shipped and PACKAGE.is_dir():  # False: spark-submit --py-files shipped it as a zip
             _shipped[application] = home = tempfile.TemporaryDirectory(prefix="penstock-shipped-")
             spark.sparkContext.addPyFile(str(package_zip(Path(home.name))))
         if application not in _fit:
@@ -48,13 +50,16 @@ def ship(spark: SparkSession, parallelism: int) -> None:
 
 
 def ship_to_cluster(spark: SparkSession) -> None:
-    """``ship`` for jobs that any executor may run; nothing on a local master, whose workers are this Python's."""
+    """Call ``ship`` for jobs that any executor may run. Do nothing on a local master: it runs the driver's Python."""
     if not spark.sparkContext.master.startswith("local"):
         ship(spark, 1)
 
 
 def package_zip(folder: Path) -> Path:
-    """The package in ``folder``, with compiled modules beside the sources: importing from a zip compiles nothing."""
+    """Write the package as a zip into ``folder`` and return the zip's path.
+
+    The zip has compiled modules next to the sources, so an import from it compiles nothing.
+    """
     copy = folder / "tree" / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     digest = hashlib.sha256()

@@ -1,7 +1,7 @@
 """Function of a Spark task that runs a slot.
 
-The function that Spark pickles needs nothing of Penstock to be unpickled: where an executor's Python lacks something,
-it says so itself, by name, before anything of ours is imported.
+Spark pickles this function, and it can be unpickled without Penstock. If an executor's Python lacks a module, the
+function reports it by name before it imports any module of Penstock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUIRED = ("greenlet", "msgspec", "numpy", "pandas", "penstock", "pyarrow", "xx
 
 
 def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version__) -> Callable[[], str]:
-    """A function that tells, in a Python worker, what keeps it from running slots; empty if nothing does."""
+    """Return a function that checks a Python worker. It returns the reason why the worker cannot run slots, or ''."""
 
     def check() -> str:
         import importlib
@@ -53,7 +53,7 @@ def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version_
 
 
 def slot_function(pickled_task: bytes, *, gang: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of each task. ``gang``: the job is an ordinary one, of which Spark repeats failed tasks."""
+    """Return the function of each task. ``gang``: the job is an ordinary one, and Spark repeats its failed tasks."""
     check = worker_check()
 
     def become_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,7 +65,7 @@ def slot_function(pickled_task: bytes, *, gang: bool) -> Callable[[Iterator[pa.R
 
         from penstock.spark.slot_task import run_slot
 
-        for _ in batches:  # Spark waits until its input is read
+        for _ in batches:  # Spark waits until the task's input is read
             continue
         context = TaskContext.get()
         assert context is not None
@@ -76,7 +76,7 @@ def slot_function(pickled_task: bytes, *, gang: bool) -> Callable[[Iterator[pa.R
 
 
 def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
-    """Be the slot of this task until the Generation ends.
+    """Run the slot of this task until the generation ends.
 
     Raises:
         GenerationFailed: Spark repeats the task, or the driver cannot be reached or refuses the slot.
@@ -92,12 +92,12 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
         )
     keep_freed_memory()
     if not gc.get_freeze_count():
-        gc.freeze()  # ``penstock.spark.daemon`` did it; where workers are of Spark's own, each collection took 0.1 s
+        gc.freeze()  # ``penstock.spark.daemon`` does it; without that daemon, each collection took 0.1 s
     slot_main(index, task, own_process=True, host=_host(context, task.control_host))
 
 
 def _host(context: TaskContext, driver: str) -> str | None:
-    """This executor's host as Spark tells other executors; None where our link to the driver tells it."""
+    """Return the host at which other slots reach this one. None: use the local address of the link to the driver."""
     if driver.startswith("127."):
         return None  # everything is on one machine
     of_all = context.getLocalProperty("addresses")  # of a barrier stage's tasks, as host:port

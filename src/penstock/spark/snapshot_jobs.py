@@ -1,4 +1,4 @@
-"""The large files of a portable snapshot, written by Spark's executors: one task for each."""
+"""Jobs that write the large files of a portable snapshot on Spark's executors, one task per file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def in_executors(spark: SparkSession) -> RunJobs:
-    """Carries jobs out in a Spark application whose executors see both stores. A task that Spark repeats writes its
-    file anew, and the same job writes the same bytes."""
+    """Return a function that runs jobs on the executors of a Spark application. They must have access to both stores.
+
+    A task that Spark repeats writes its file again, with the same bytes.
+    """
 
     def run(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[WrittenFile]:
         if not jobs:
@@ -38,7 +40,7 @@ def in_executors(spark: SparkSession) -> RunJobs:
 
 
 def _written(job: Job, source: str, target: str) -> WrittenFile | tuple[str, str]:
-    """Run in an executor; a refusal returns as its class and text."""
+    """Run a job on an executor. Return an error as the name of its class and its text."""
     try:
         directory = store_at(target)
         directory.delete(job.path)

@@ -1,4 +1,4 @@
-"""Spark's side of the bridge: a DSv2 ``MicroBatchStream``, driven range by range as Spark's micro-batches drive it."""
+"""Spark's side of the source bridge: drives a DSv2 ``MicroBatchStream`` range by range, like Spark's micro-batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SparkSourceBridge:
 
     def stage(self, start: str, end: str, directory: str) -> None:
         none = java_class(self._spark, "scala.Option").empty()
-        # A physical plan belongs to its thread's session, and this is a thread of Penstock's.
+        # A physical plan belongs to the active session of its thread, and this is one of Penstock's threads.
         java_class(self._spark, SESSION).setActiveSession(self._spark._jsparkSession)
         begin, end = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
         physical = java_class(self._spark, f"{_EXECUTION}.datasources.v2.MicroBatchScanExec")(
@@ -74,7 +74,7 @@ class SparkSourceBridge:
         self._stream.stop()
 
     def _default_limit(self) -> Any:
-        """Return the default limit by reflection: py4j does not find the default methods of interfaces."""
+        """Return the default limit by reflection, because py4j does not find default methods of interfaces."""
         gateway = self._spark.sparkContext._gateway
         method = self._interface("SupportsAdmissionControl").getMethod(
             "getDefaultReadLimit", gateway.new_array(java_class(self._spark, "java.lang.Class"), 0)

@@ -1,4 +1,4 @@
-"""Rows that slots staged in Parquet files, as DataFrames of the session."""
+"""DataFrames of the session over rows that slots staged in Parquet files."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _OPTIONS = {
     "ignoreMissingFiles": "false",
     "mergeSchema": "false",
 }
-"""What the session's settings must not change: a row that is staged is read, as it was."""
+"""Options that override the session's settings, so that every staged row is read as it was written."""
 
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
 def with_distinct_fields(schema: StructType) -> StructType:
-    """The columns, whose structs have fields of the names that they have in Arrow and so in files."""
+    """Return the columns with the names that struct fields have in Arrow, and therefore in files."""
     kinds = (_deduplicate_field_names(field.dataType) for field in schema)
     return StructType([StructField(field.name, kind) for field, kind in zip(schema, kinds, strict=True)])
 
 
 def staged_frame(spark: SparkSession, files: Sequence[str], names: Sequence[str], schema: StructType) -> DataFrame:
-    """The rows of ``files`` as a DataFrame of exactly ``schema``, nullability and metadata included.
+    """Return the rows of ``files`` as a DataFrame of exactly ``schema``, including nullability and metadata.
 
-    The files are read whenever an action runs. Call it on the thread that uses the DataFrame: the session becomes that
-    thread's active one.
+    The files are read each time an action runs. Call this on the thread that uses the DataFrame, because it makes the
+    session that thread's active one.
 
     Args:
         files: absolute paths on a file system that all executors share.
-        names: the columns' names in the files, by position.
-        schema: what the DataFrame has.
+        names: names of the columns in the files, by position.
+        schema: schema of the DataFrame.
     """
     java_class(spark, SESSION).setActiveSession(spark._jsparkSession)
     distinct = with_distinct_fields(schema)

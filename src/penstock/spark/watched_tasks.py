@@ -23,8 +23,10 @@ log = get_logger(__name__)
 
 @contextmanager
 def watched_tasks(spark: SparkSession, meter: Meter) -> Iterator[None]:
-    """Have a meter told which share of the tasks has ended of the jobs that the block starts. Its jobs are a job group
-    of their own meanwhile. Where nobody watches, nothing is done."""
+    """Report the share of ended tasks of the jobs that the block starts to ``meter``.
+
+    The jobs of the block are put into a new job group. Nothing is done if the meter is not watched.
+    """
     if not meter.is_watched:
         yield
         return
@@ -41,7 +43,7 @@ def watched_tasks(spark: SparkSession, meter: Meter) -> Iterator[None]:
         ended.set()
         watcher.join()
         for name, value in before.items():
-            context.setLocalProperty(name, value)  # None takes it away
+            context.setLocalProperty(name, value)  # None removes the property
 
 
 def _watch(context: SparkContext, group: str, meter: Meter, ended: threading.Event) -> None:
