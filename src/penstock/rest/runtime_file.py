@@ -59,7 +59,7 @@ def write_runtime_file(url: str, token: str, port: int) -> Path:
         if not _is_alive(pid):
             path.unlink(missing_ok=True)
     path = directory / f"rest-{os.getpid()}-{port}.json"
-    # mkstemp makes a new file that its owner alone can read; a rename makes it appear whole.
+    # mkstemp creates a file that only its owner can read. The rename is atomic, so readers see the complete file.
     descriptor, temporary = tempfile.mkstemp(dir=directory)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(RuntimeFile(url, token)))
