@@ -150,7 +150,7 @@ def _checkpoint_changes(interval: str, alignment: str) -> dict[str, Any]:
 
 
 def _refuse_ended(change: SpecChange) -> None:
-    """Refuse a query that has ended. The service accepts requests that change nothing, but the user expects a change."""
+    """Refuse a query that has ended. The service accepts requests that change nothing, but users expect an effect."""
     if change.query.over:
         raise ServiceRefused(f"{change.query.called} has ended: start it again in its program", HTTPStatus.CONFLICT)
 

@@ -22,7 +22,7 @@ from penstock.model.metrics import SubtaskMetrics
 CHECKPOINTS = 10
 """Number of newest checkpoints in a sample."""
 QUIET_S = 1.1
-"""A subtask without new metrics for this time takes no steps. Subtasks that take steps report metrics twice a second."""
+"""A subtask without new metrics for this time takes no steps. Others report their metrics twice a second."""
 SETTLE_S = 1.2
 """Time between the two readings of a rate."""
 
