@@ -312,13 +312,13 @@ class Options:
             checkpoint stays aligned until its in-flight data fits.
         snapshots_format: format of snapshots requested without one.
         checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
-        checkpoint_capture_memory: most bytes of captured rows that a slot holds until they are written. If a checkpoint
-            needs more, the slot declines it.
+        checkpoint_capture_memory: most bytes of captured in-flight rows that a slot holds until they are written. If a
+            checkpoint needs more, the slot declines it.
         join_max_static_bytes: largest static side of each join. Every slot holds a full copy.
         regexp_max_length: longest text, in characters, for patterns that need a backtracking engine. A longer text is
             an error.
         state_memory: expected size of a slot's state, for the check against Spark's limits. The memory backend does not
-            enforce it. With RocksDB it limits the memory of all subtasks with operators in the slot together.
+            enforce it. With RocksDB it is the memory limit that all stateful subtasks of a slot share.
         inflight_target_ms: most data queued in front of a consumer, as processing time at its present speed. None: as
             much as fits into its memory.
         restart_allow_scale_down: continue with fewer slots if some are missing for ``restart_scale_down_after_ms``, and

@@ -1,4 +1,4 @@
-"""Resources of the REST service, made from the state of queries."""
+"""Creation of the REST service's resources from the state of queries."""
 
 from __future__ import annotations
 

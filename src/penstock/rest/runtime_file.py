@@ -1,6 +1,6 @@
-"""Runtime file of a REST service: its address and the token that it made, for programs of the same user.
+"""Runtime file of a REST service: its address and its generated token, for programs of the same user.
 
-A service that makes its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes it
+A service that generates its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes it
 when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
 reads the file, so that users need not copy a token on the machine of the driver.
 """
@@ -68,7 +68,7 @@ def write_runtime_file(url: str, token: str, port: int) -> Path:
 
 
 def running_services() -> list[RuntimeFile]:
-    """Return the services of this user on this machine that made their own tokens.
+    """Return the services of this user on this machine that generated their own tokens.
 
     Files that another user can write or read are ignored.
     """

@@ -42,7 +42,7 @@ class RestServer:
 
     Attributes:
         url: address of the server, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
-        token: the token that every request must carry, as given or made by the service; None if none is required.
+        token: the token that every request must carry, given or generated; None if none is required.
     """
 
     def __init__(self, settings: ServerSettings) -> None:

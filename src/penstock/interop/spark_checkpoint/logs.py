@@ -75,7 +75,7 @@ class SparkCheckpoint:
 
     @property
     def next_batch(self) -> int:
-        """The id after the last one that Spark has used."""
+        """Id of the next batch: one more than the last id that Spark has used."""
         return 1 + (self.batch if self.planned is None else self.planned)
 
     @property

@@ -148,7 +148,7 @@ class SnapshotWriter:
 
     @pysparks_refusals()
     def drop_state(self, table: str) -> SnapshotWriter:
-        """Remove all rows of a table, so that its operator starts anew. Raises ConfigError if it does not exist."""
+        """Remove all rows of a table, so that its operator starts empty. Raises ConfigError if it does not exist."""
         self._frames[self._draft.table(table).name] = None
         return self
 
