@@ -1,7 +1,7 @@
 """Runtime file of a REST service: its address and its generated token, for programs of the same user.
 
-A service that generates its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes it
-when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
+A service that generates its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes
+it when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
 reads the file, so that users need not copy a token on the machine of the driver.
 """
 
