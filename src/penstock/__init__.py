@@ -1,4 +1,4 @@
-"""Penstock runs a PySpark streaming DataFrame as a continuous dataflow, with snapshots that never wait."""
+"""Penstock runs a PySpark streaming DataFrame as a continuous dataflow with unaligned checkpoints."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
     "writeStream",
 ]
 
-# Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
+# Modules are imported at the first use of a name: slots import this package, too, and must not load Spark's API.
 _HOMES = {
     "ArrowStatefulProcessor": "penstock.operators.stateful.arrow_processor",
     "ArrowStatefulProcessorHandle": "penstock.operators.stateful.arrow_processor",

@@ -1,4 +1,4 @@
-"""Options, parsed once into frozen dataclasses. Names are the part behind ``spark.penstock.``."""
+"""Options, parsed once into frozen dataclasses. Option names are given without the prefix ``spark.penstock.``."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from penstock.model.elements import Alignment
 
 CONF_PREFIX = "spark.penstock."
 MAX_CONCURRENT = 8
-"""Checkpoints in flight: each holds what it captured until that is durable."""
+"""Most periodic checkpoints in flight. Each holds its captured data in memory until that data is durable."""
 MAX_STATIC_BYTES = 1 << 30
-"""Of one join's static side: its texts must fit one Arrow array, and the driver holds them several times while it hands
-them to Spark."""
+"""Largest static side of one join. Its texts must fit into one Arrow array, and the driver holds several copies of them
+while it passes them to Spark."""
 
 OFF = "off"
 UNLIMITED = "unlimited"
 
 SHOWN_CHARACTERS = 200
-"""Longest part of a wrong value in a message."""
+"""Most characters of a wrong value that a message quotes."""
 LARGEST = 2**63 - 1
 """Largest whole number: Spark reads them as a Java long."""
 LONGEST_MS = 100 * 365 * 86_400_000
-"""Longest duration: 100 years. Much longer waits do not fit the operating system's clock."""
+"""Longest duration: 100 years. The operating system's clock cannot represent much longer waits."""
 LEAST_INTERVAL_MS = 10
-"""Shortest checkpoint interval and time-out, as in Flink: below it a query does little but checkpoints, or completes
-none."""
+"""Shortest checkpoint interval and timeout, as in Flink. With a shorter interval a query does little but checkpoints;
+with a shorter timeout no checkpoint completes."""
 
 _WHOLE = re.compile(r"\s*+([0-9]{1,19})\s*+\Z")
 _DURATION = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(ms|s|m|min|h)?\s*+\Z")
@@ -51,7 +51,7 @@ def natural(text: str) -> int | None:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """``"10s"``, ``"200ms"``, ``"5 min"`` or a bare number of milliseconds."""
+    """Parse a duration such as ``"10s"``, ``"200ms"`` or ``"5 min"``; a bare number is in milliseconds."""
     match = _DURATION.match(text.lower())
     if match is None:
         raise ConfigError(f"option {name}={shown(text)} is not a duration; write for example 200ms, 10s or 5m")
@@ -62,7 +62,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def positive_duration_ms(name: str, text: str) -> int:
-    """A duration of at least a millisecond."""
+    """Parse a duration of at least one millisecond."""
     duration = duration_ms(name, text)
     if duration < 1:
         raise ConfigError(f"option {name}={shown(text)}: must be 1ms or longer")
@@ -70,7 +70,7 @@ def positive_duration_ms(name: str, text: str) -> int:
 
 
 def checkpoint_duration_ms(name: str, text: str) -> int:
-    """The interval or time-out of checkpoints: a duration of at least ``LEAST_INTERVAL_MS``."""
+    """Parse a checkpoint interval or timeout: a duration of at least ``LEAST_INTERVAL_MS``."""
     duration = duration_ms(name, text)
     if duration < LEAST_INTERVAL_MS:
         raise ConfigError(f"option {name}={shown(text)}: must be {LEAST_INTERVAL_MS}ms or longer")
@@ -78,7 +78,7 @@ def checkpoint_duration_ms(name: str, text: str) -> int:
 
 
 def duration_ms_or_off(name: str, text: str) -> int | None:
-    """A duration, or ``off``."""
+    """Parse a duration, or ``off`` (None)."""
     return None if text.strip().lower() == OFF else duration_ms(name, text)
 
 
@@ -86,7 +86,7 @@ DURATIONS = (duration_ms, positive_duration_ms, checkpoint_duration_ms, duration
 
 
 def size_bytes(name: str, text: str) -> int:
-    """``"32k"``, ``"8m"``, ``"1g"`` or a bare number of bytes."""
+    """Parse a size such as ``"32k"``, ``"8m"`` or ``"1g"``; a bare number is in bytes."""
     match = _SIZE.match(text.lower())
     if match is None:
         raise ConfigError(f"option {name}={shown(text)} is not a size; write for example 32k, 8m or 1g")
@@ -97,7 +97,7 @@ def size_bytes(name: str, text: str) -> int:
 
 
 def positive_size_bytes(name: str, text: str) -> int:
-    """A size of at least a byte."""
+    """Parse a size of at least one byte."""
     size = size_bytes(name, text)
     if size < 1:
         raise ConfigError(f"option {name}={shown(text)}: must be 1 byte or more")
@@ -105,7 +105,7 @@ def positive_size_bytes(name: str, text: str) -> int:
 
 
 def static_bytes(name: str, text: str) -> int:
-    """A size up to ``MAX_STATIC_BYTES``."""
+    """Parse a size up to ``MAX_STATIC_BYTES``."""
     size = size_bytes(name, text)
     if size > MAX_STATIC_BYTES:
         raise ConfigError(
@@ -115,7 +115,7 @@ def static_bytes(name: str, text: str) -> int:
 
 
 def size_bytes_or_off(name: str, text: str) -> int | None:
-    """A size of at least a byte, or ``off``."""
+    """Parse a size of at least one byte, or ``off`` (None)."""
     return None if text.strip().lower() == OFF else positive_size_bytes(name, text)
 
 
@@ -123,7 +123,7 @@ SIZES = (size_bytes, positive_size_bytes, static_bytes, size_bytes_or_off)
 
 
 def whole_number(name: str, text: str) -> int:
-    """A positive whole number."""
+    """Parse a positive whole number."""
     number = natural(text)
     if not number:
         raise ConfigError(f"option {name}={shown(text)} is not a positive whole number up to {LARGEST}")
@@ -200,14 +200,14 @@ def fraction(name: str, text: str) -> float:
 
 
 def concurrency(name: str, text: str) -> int:
-    """1 to ``MAX_CONCURRENT``."""
+    """Parse a whole number from 1 to ``MAX_CONCURRENT``."""
     if whole_number(name, text) > MAX_CONCURRENT:
         raise ConfigError(f"option {name}={shown(text)}: at most {MAX_CONCURRENT} checkpoints may be in flight")
     return int(text)
 
 
 def count_or_unlimited(name: str, text: str) -> int | None:
-    """A whole number from 0 on, or ``unlimited``."""
+    """Parse a whole number of at least 0, or ``unlimited`` (None)."""
     if text.strip().lower() == UNLIMITED:
         return None
     number = natural(text)
@@ -217,7 +217,7 @@ def count_or_unlimited(name: str, text: str) -> int | None:
 
 
 def ports(name: str, text: str) -> range:
-    """``40000``, ``40000-40099``, or 0 for any free one."""
+    """Parse a port (``40000``), a range of ports (``40000-40099``), or 0 for any free port."""
     match = _PORTS.match(text)
     first = int(match[1]) if match else -1
     last = int(match[2] or match[1]) if match else -1
@@ -236,17 +236,20 @@ def boolean(name: str, text: str) -> bool:
 
 
 class SnapshotFormat(Enum):
-    """``portable``: what other programs read, too; written when the native snapshot is complete."""
+    """Format of a snapshot.
+
+    ``PORTABLE`` adds files that other programs can read. They are written after the native snapshot is complete.
+    """
 
     NATIVE = "native"
     PORTABLE = "portable"
 
 
 class TriggerOn(Enum):
-    """Barrier with which an unaligned checkpoint begins at a subtask.
+    """Barrier at which a subtask begins an unaligned checkpoint.
 
-    With the first one nothing ever waits. With the last one less data is in flight, but channels whose barrier was read
-    wait for it.
+    With the first barrier no channel waits. With the last barrier less in-flight data is captured, but channels whose
+    barrier was read wait for the last barrier.
     """
 
     FIRST_BARRIER = "firstBarrier"
@@ -254,7 +257,7 @@ class TriggerOn(Enum):
 
 
 class Isolation(Enum):
-    """Process of user functions: the slot's, or one of their own for each chain of them in each subtask."""
+    """Process that runs user functions: the slot's, or a separate process per chain of functions in each subtask."""
 
     NONE = "none"
     PROCESS = "process"
@@ -263,7 +266,7 @@ class Isolation(Enum):
 class Backend(Enum):
     """Store of keyed state while a query runs: memory, or RocksDB on local disk for state larger than memory.
 
-    Snapshots are the same. Each backend restores those of the other.
+    Both write the same snapshots, so each backend restores the snapshots of the other.
     """
 
     MEMORY = "memory"
@@ -271,15 +274,19 @@ class Backend(Enum):
 
 
 class SinkTarget(Enum):
-    """Target of the user's code in a fork: one of its own, or one that its origin writes to as well."""
+    """Target of a fork's output that user code writes: its own, or one that the original query writes to as well."""
 
     OWN = "own"
     SHARED = "shared"
 
 
 class RestartStrategy(Enum):
-    """``EXPONENTIAL`` and ``FIXED`` bound restarts without progress, ``FAILURE_RATE`` those within a time, whatever
-    completes in between; only with ``EXPONENTIAL`` the pause grows. ``NONE``: the first failure ends the query."""
+    """Rule by which a failed query is restarted.
+
+    ``EXPONENTIAL`` and ``FIXED`` limit the number of restarts without progress in between. ``FAILURE_RATE`` limits the
+    number of restarts within ``restart_interval_ms``, with or without progress. The delay grows only with
+    ``EXPONENTIAL``. With ``NONE`` the first failure ends the query.
+    """
 
     EXPONENTIAL = "exponential"
     FIXED = "fixed"
@@ -289,38 +296,39 @@ class RestartStrategy(Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """All options of a query. Sizes in bytes, times in milliseconds.
+    """All options of a query. Sizes are in bytes, times in milliseconds.
 
     Attributes:
         allow_changed_meaning: start even if parameters that the state depends on have changed.
-        allow_shared_sink: a fork may write to where the query writes that it was forked from.
-        sink_target: for the outputs of a fork whose target Penstock does not know. None: the option is not given.
-        checkpoint_alignment: of periodic checkpoints and of snapshots that do not say otherwise.
-        checkpoint_alignment_timeout_ms: how long an AUTO checkpoint may stay aligned.
-        checkpoint_max_concurrent: periodic checkpoints in flight; those that users ask for come on top.
-        checkpoint_tolerable_failures: how many periodic checkpoints in a row may fail before the query restarts from
-            the last complete one; None: any number.
+        allow_shared_sink: a fork may write to the output of the query that it was forked from.
+        sink_target: target of those outputs of a fork that Penstock cannot identify. None: the option is not given.
+        checkpoint_alignment: alignment of periodic checkpoints, and of snapshots requested without one.
+        checkpoint_alignment_timeout_ms: longest time for which an AUTO checkpoint stays aligned.
+        checkpoint_max_concurrent: most periodic checkpoints in flight. Requested snapshots are not counted.
+        checkpoint_tolerable_failures: number of consecutive periodic checkpoints that may fail before the query
+            restarts from the last complete one. None: any number.
         checkpoint_trigger_on: see ``TriggerOn``.
-        checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot. Queues are limited to it; a
-            checkpoint stays aligned until what it captures fits.
-        snapshots_format: of snapshots that users ask for and that do not say otherwise.
+        checkpoint_max_inflight_bytes: most in-flight bytes of one checkpoint in one slot. Queues are limited to it; a
+            checkpoint stays aligned until its in-flight data fits.
+        snapshots_format: format of snapshots requested without one.
         checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
-        checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
-        join_max_static_bytes: of each join's static side, which every slot holds whole.
-        regexp_max_length: longest text, in characters, to which a pattern is applied that only a backtracking engine
-            can run; a longer text is an error.
-        state_memory: what a slot's state is expected to take, for the check against Spark's limits. No bound in memory;
-            what RocksDB may use, of a slot's subtasks with operators together.
-        inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
-            fits into its memory.
-        restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
+        checkpoint_capture_memory: most bytes of captured in-flight rows that a slot holds until they are written. If a
+            checkpoint needs more, the slot declines it.
+        join_max_static_bytes: largest static side of each join. Every slot holds a full copy.
+        regexp_max_length: longest text, in characters, for patterns that need a backtracking engine. A longer text is
+            an error.
+        state_memory: expected size of a slot's state, for the check against Spark's limits. The memory backend does not
+            enforce it. With RocksDB it is the memory limit that all stateful subtasks of a slot share.
+        inflight_target_ms: most data queued in front of a consumer, as processing time at its present speed. None: as
+            much as fits into its memory.
+        restart_allow_scale_down: continue with fewer slots if some are missing for ``restart_scale_down_after_ms``, and
             with all of them once they are back.
         sink_retry_timeout_ms: time for which a failing commit is repeated. None: as often as a query is restarted.
-        network_tls: links between driver and slots, and between slots, are encrypted (``network/tls.py``).
-        log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
-        slot_start_timeout_ms: time from the launch of a generation until all its slots have registered. Later the
-            generation has failed.
-        driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
+        network_tls: encrypt the links between driver and slots, and between slots (``network/tls.py``).
+        log_format: format of Penstock's own log lines, in slots and driver, if the user has not set up logging.
+        slot_start_timeout_ms: longest time from the launch of a generation until all its slots have registered. After
+            it the generation has failed.
+        driver_ports, slot_ports: the process listens on one of these ports. ``range(1)``, port 0: any free port.
     """
 
     parallelism: int | None = None
@@ -419,7 +427,7 @@ _WORDS_FOR_NONE: dict[object, str] = {
     duration_ms_or_off: OFF,
     size_bytes_or_off: OFF,
 }
-"""Word for no value, by parser."""
+"""Text that stands for None, by parser."""
 
 OPTION_NAMES = tuple(sorted(_PARSERS))
 
@@ -443,14 +451,14 @@ def parse_options(texts: Mapping[str, str]) -> Options:
 
 
 def nearest_name(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
-    """Return the known name that is spelled most like ``name``; None if none is.
+    """Return the known name whose spelling is closest to ``name``; None if no name is close enough.
 
-    Case and the prefix ``spark.penstock.`` do not count.
+    Case and the prefix ``spark.penstock.`` are ignored.
 
     Args:
-        likeness: of the two spellings at least; 1 is equality (``difflib``'s ratio).
+        likeness: least similarity of the two spellings, from 0 to 1 (``difflib``'s ratio).
     """
-    from difflib import get_close_matches  # an error alone needs it
+    from difflib import get_close_matches  # imported here because only errors need it
 
     by_spelling = {one.lower().removeprefix(CONF_PREFIX): one for one in known}
     found = get_close_matches(name.lower().removeprefix(CONF_PREFIX), by_spelling, 1, likeness)
@@ -458,13 +466,13 @@ def nearest_name(name: str, known: Iterable[str], likeness: float = 0.8) -> str 
 
 
 def unknown_option(name: str, where: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> ConfigError:
-    """Return the error for an option that nothing reads. It suggests the nearest name.
+    """Return the error for an unknown option. Its message suggests the nearest name.
 
     Args:
-        name: as it was given.
+        name: the option as the user wrote it.
         where: owner of the ``known`` names, for example ``the csv sink``.
-        known: names of all its options.
-        elsewhere: further names that the user may have meant.
+        known: names of all options of that owner.
+        elsewhere: names of other owners that the user may have meant.
     """
     nearest = nearest_name(name, (*elsewhere, *known))
     hint = f"; did you mean {nearest}?" if nearest else "."
@@ -472,7 +480,7 @@ def unknown_option(name: str, where: str, known: Sequence[str], elsewhere: Seque
 
 
 def option_texts(options: Options) -> dict[str, str | None]:
-    """Return the text of every option by its name; None for one without a value and without a word for that."""
+    """Return the text of every option by its name; None for an option whose missing value has no text."""
     return {name: _text_of(getattr(options, field), parse) for name, (field, parse) in sorted(_PARSERS.items())}
 
 
@@ -493,6 +501,6 @@ def _text_of(value: object, parse: object) -> str | None:
 
 
 def _in_units(value: int, units: Sequence[tuple[str, int]], least: str) -> str:
-    """Return the duration in the largest unit of which it is a whole number."""
+    """Return the text of a duration or size in the largest unit that divides it evenly."""
     unit, size = next(((unit, size) for unit, size in units if value and value % size == 0), (least, 1))
     return f"{value // size}{unit}"

@@ -1,9 +1,9 @@
-"""Decoding by types. All of Penstock's typed decoding goes through these functions.
+"""Typed decoding. All of Penstock's typed decoding uses these functions.
 
 msgspec describes a Struct class at its first use, and the class refers to this description before it is complete. If
 another thread decodes the same class meanwhile, it follows a null pointer, and the process ends with a segmentation
-fault (msgspec 0.22). Here one lock is held while types are described, and every thread has taken it for a type before
-it decodes by it.
+fault (msgspec 0.22). Therefore these functions hold one lock while they create the decoder of a type, and no thread
+decodes a type before it has its decoder.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def decode_json(data: bytes | str, kind: Any) -> Any:
     """Decode JSON.
 
     Args:
-        kind: a type that a module declares; its decoder is kept for good.
+        kind: a type that a module declares. Its decoder is cached for the life of the process.
 
     Raises:
-        msgspec.DecodeError: the data is no JSON.
+        msgspec.DecodeError: the data is not JSON.
         msgspec.ValidationError: the data is not of this type.
     """
     return _json(kind).decode(data)
@@ -77,7 +77,7 @@ def convert(value: Any, kind: Any) -> Any: ...
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """Convert plain data, as JSON has it.
+    """Convert data of JSON's types (dicts, lists, strings, numbers) to a type.
 
     Args:
         kind: a type that a module declares.

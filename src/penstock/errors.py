@@ -1,46 +1,48 @@
-"""Every error a user can meet, as one tree.
+"""All errors that users can get, as one tree.
 
 ::
 
     PenstockError
     ├── ConfigError            an option or argument is unknown or out of range
-    ├── NotSupported           the plan holds something Penstock will not run; names the node and the workaround
-    │   └── NotYet             ... that is planned
-    ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
+    ├── NotSupported           Penstock does not run a part of the plan; names the node and the workaround
+    │   └── NotYet             ... but support is planned
+    ├── LocationError          the checkpoint location is missing, in use, incompatible, or not of this query
     │   ├── PlanChanged        the stored state does not fit the new plan
-    │   ├── Fenced             another driver took the location over; this one stopped
-    │   └── CorruptSnapshot    a section or metadata file does not match its checksum; it is named
+    │   ├── Fenced             another driver took over the location; this driver stopped
+    │   └── CorruptSnapshot    a section or metadata file does not match its checksum; names the file
     ├── ResourceError          Java, slots, disk or ports are missing
-    ├── FunctionError          user code raised; carries operator and Python traceback
+    ├── FunctionError          user code raised an exception; carries operator and Python traceback
     ├── DataError              input rows or files cannot be read as declared
-    │   ├── UnfitFile          an input file cannot be read by the query, or is in a directory where it cannot be read
+    │   ├── UnfitFile          the query cannot read an input file, because of its content or its directory
     │   └── EvaluationError    an expression met a value that ANSI mode forbids; the message is Spark's
-    ├── CheckpointFailed       one checkpoint was declined or aborted; the query goes on
+    ├── CheckpointFailed       one checkpoint was declined or aborted; the query continues
     ├── SinkError
-    │   ├── CommitFailed       the sink says that nothing of the epoch is visible
-    │   ├── CommitInterrupted  a part of the epoch may be visible; repeating the commit finishes it
-    │   └── CommitUnknown      the outcome must be looked up, never resent
-    ├── ServiceError           what a REST service was asked for did not come about
-    │   ├── ServiceRefused     it said no, and why; carries the HTTP status
-    │   ├── ServiceUnreachable nothing was sent: nobody answers at its address
-    │   └── NoAnswer           none came that can be read; what was asked for may have been done
+    │   ├── CommitFailed       the sink guarantees that nothing of the epoch is visible
+    │   ├── CommitInterrupted  a part of the epoch may be visible; repeating the commit completes it
+    │   ├── CommitUnknown      the outcome must be looked up; the commit must not be repeated
+    │   └── SinkFenced         another driver of the query took over the output
+    ├── ServiceError           a request to a REST service failed
+    │   ├── ServiceRefused     the service rejected the request; carries the HTTP status
+    │   ├── ServiceUnreachable nothing was sent: no connection to the service's address
+    │   └── NoAnswer           no readable answer arrived; the request may have been executed
     ├── QueryFailed            the query gave up; ``__cause__`` is the first cause
-    │   └── GenerationFailed   one execution attempt ended (lost slot, lost link); recovery follows
-    └── ProtocolViolation      a machine was handed an event its state forbids: a bug in Penstock
+    │   └── GenerationFailed   one generation failed (lost slot, lost link); recovery follows
+    └── ProtocolViolation      a state machine received an event that its state forbids: a bug in Penstock
 
-Leaves say what the user can do. All of them survive pickling: the constructor's arguments are ``args``. Where PySpark
-raises an error of its own for the same mistake, a subclass in ``penstock.spark.errors`` is that error as well.
+The messages of the leaves say what the user can do. All errors survive pickling, because ``args`` holds the arguments
+of the constructor. If PySpark raises its own error for the same mistake, a class in ``penstock.spark.errors`` is a
+subclass of both.
 """
 
 from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """The root. ``str(error)`` is one message that names the thing and the way out."""
+    """Base class of all errors. ``str(error)`` is one message that says what is wrong and what to do."""
 
 
 def name_of(error: BaseException) -> str:
-    """Return the name of the error's class in the tree above, for a subclass elsewhere too; else that of its class."""
+    """Return the name of the error's nearest base class in the tree above, or of its own class if there is none."""
     return next((one.__name__ for one in type(error).__mro__ if one.__module__ == __name__), type(error).__name__)
 
 
@@ -49,11 +51,11 @@ class ConfigError(PenstockError):
 
 
 class NotSupported(PenstockError):
-    """The DataFrame, mode or environment holds something that Penstock refuses, by name."""
+    """Penstock does not support a part of the DataFrame, the mode or the environment. The message names that part."""
 
 
 class NotYet(NotSupported):
-    """Refused for now; a later release is planned to run it."""
+    """Not supported in this release; support is planned."""
 
 
 class LocationError(PenstockError):
@@ -65,7 +67,7 @@ class PlanChanged(LocationError):
 
 
 class Fenced(LocationError):
-    """Another driver took over this location. Nothing this driver does is visible from then on."""
+    """Another driver took over this location. After that, nothing that this driver does becomes visible."""
 
 
 class CorruptSnapshot(LocationError):
@@ -77,13 +79,13 @@ class ResourceError(PenstockError):
 
 
 class FunctionError(PenstockError):
-    """User code raised.
+    """User code raised an exception.
 
     Args:
         operator: the operator's id and name.
         message: the exception as one line.
         user_traceback: the Python traceback in the worker.
-        position: where in the input it happened; equal positions mean a deterministic error.
+        position: position in the input. If the error occurs again at an equal position, it is deterministic.
     """
 
     def __init__(self, operator: str, message: str, user_traceback: str = "", position: str = "") -> None:
@@ -113,11 +115,11 @@ class EvaluationError(DataError):
 
 
 class CheckpointFailed(PenstockError):
-    """One checkpoint was declined or aborted. The query goes on; nothing is lost."""
+    """One checkpoint was declined or aborted. The query continues and loses no data."""
 
 
 class SinkError(PenstockError):
-    """A sink refused to write or commit."""
+    """A sink failed to write or commit."""
 
 
 class CommitFailed(SinkError):
@@ -125,18 +127,18 @@ class CommitFailed(SinkError):
 
 
 class CommitInterrupted(SinkError):
-    """The commit failed on its way, and a part of the epoch may be visible. Repeating the commit finishes it."""
+    """The commit failed midway, and a part of the epoch may be visible. Repeating the commit completes it."""
 
 
 class CommitUnknown(SinkError):
-    """The outcome of a commit is not known; it is resolved by looking, never by sending again."""
+    """The outcome of a commit is unknown. It must be looked up at the target; the commit must not be repeated."""
 
 
 class SinkFenced(SinkError):
     """Another driver of this query has taken over the output.
 
     Nothing that this driver writes there becomes visible any more. If this driver still owns its checkpoint location,
-    its next Generation takes over the output again.
+    its next generation takes over the output again.
     """
 
 
@@ -145,11 +147,11 @@ class ServiceError(PenstockError):
 
 
 class ServiceRefused(ServiceError):
-    """A REST service said no.
+    """A REST service rejected the request.
 
     Args:
-        message: what it said.
-        status: HTTP's.
+        message: the reason that the service gave.
+        status: HTTP status.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -161,11 +163,11 @@ class ServiceRefused(ServiceError):
 
 
 class ServiceUnreachable(ServiceError):
-    """Nobody answers at the address of a REST service; nothing was sent. ``__cause__`` says what was tried."""
+    """No connection to the address of a REST service; nothing was sent. ``__cause__`` says what was tried."""
 
 
 class NoAnswer(ServiceError):
-    """A REST service gave no answer that can be read. What it was asked for it may have done all the same."""
+    """A REST service sent no readable answer. It may have executed the request nevertheless."""
 
 
 class QueryFailed(PenstockError):
@@ -173,16 +175,16 @@ class QueryFailed(PenstockError):
 
 
 class GenerationFailed(QueryFailed):
-    """One execution attempt ended: a slot or a link was lost. Recovery follows, within the restart bounds."""
+    """One generation failed: a slot or a link was lost. Recovery follows, within the limits of the restart strategy."""
 
 
 class ProtocolViolation(PenstockError):
-    """A protocol machine was handed an event that its state forbids; the machine is unchanged.
+    """A state machine received an event that its state forbids. The machine is unchanged.
 
     Args:
-        subject: which machine, for example ``gate(vertex=2, subtask=0)``.
-        state: the state it was in.
-        event: what it was handed.
+        subject: name of the state machine, for example ``gate(vertex=2, subtask=0)``.
+        state: its state when the event arrived.
+        event: the forbidden event.
         history: the most recent events, oldest first.
     """
 
@@ -199,7 +201,7 @@ class ProtocolViolation(PenstockError):
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Return what users want to read: the first cause below wrappers that say that a query or Generation ended."""
+    """Return the first cause that is not itself a wrapper (``QueryFailed`` or ``GenerationFailed``)."""
     while type(error) in (QueryFailed, GenerationFailed) and error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,8 +1,8 @@
 """Grammars of the texts in messages that are read from a location. Each grammar is declared once, here.
 
-A stored message may be forged. Most of its texts become file names, parts of file names, or keys of what is removed.
-The types here are the types of the messages' fields: decoding a message checks them, constructing one does not.
-Each repetition that a pattern can backtrack over has an upper bound.
+A stored message may be forged. Most of its texts become file names, parts of file names, or keys of files to remove.
+The types here are the types of the messages' fields. They are checked when a message is decoded, but not when it is
+constructed. Each repetition that a pattern can backtrack over has an upper bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUFFIXES = r"(?:\.[a-z0-9_]{1,20}){1,4}"
 FINAL_NAME = rf"part-\d{{5,10}}-{_QUERY}-e\d{{10}}-c\d{{3,9}}{_SUFFIXES}"
 """Name of a visible file of a file sink: see ``connectors.files.sink_plan.final_name``."""
 STAGED_NAME = r"g\d{1,16}-[0-9a-f]{1,64}-\d{1,10}-\d{1,10}\.[a-z]{1,20}"
-"""Name of a staged file: Generation, token of the slot, subtask, count, format."""
+"""Name of a staged file: generation, token of the slot, subtask, count, format."""
 
 FenceToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of a driver that opened a fence. Its work directory has this name."""
@@ -31,7 +31,7 @@ TokenStem = Annotated[str, msgspec.Meta(max_length=100)]
 MarkToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of the mark at the target of a move."""
 FreeText = Annotated[str, msgspec.Meta(max_length=1 << 24)]
-"""Text that is compared or shown. Files named after it use ``portable.layout.safe_file_name``."""
+"""Text that is compared or displayed. Files named after it use ``portable.layout.safe_file_name``."""
 PositionName = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,16}-[0-9A-Za-z]{0,8}\Z")]
 """Name of an entry of a location's log: its number and the beginning of its token."""
 QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}\Z")]

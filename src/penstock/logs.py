@@ -1,9 +1,9 @@
-"""Log lines that say what they are about: ``[query orders, Generation 3, slot 1, subtask v2[1]] the line``.
+"""Log lines that name their subject: ``[query orders, Generation 3, slot 1, subtask v2[1]] the line``.
 
-Whoever begins something - a query on the driver, a slot, a subtask - says so once with ``about``. Every line that this
-thread logs from there on, and every thread that it makes with ``daemon_thread``, carries it: in the text, and as
-attributes of the record (``query``, ``query_id``, ``generation``, ``slot``, ``subtask``) for handlers that want fields.
-``JsonLines`` is a formatter that does: a JSON object per line, for whatever collects logs.
+Code that starts a query on the driver, a slot or a subtask declares it once with ``about``. After that, every line that
+this thread logs, and every thread that it creates with ``daemon_thread``, carries the subject: in the text, and as
+attributes of the record (``query``, ``query_id``, ``generation``, ``slot``, ``subtask``). ``JsonLines`` is a formatter
+that writes these attributes: one JSON object per line, for log collectors.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from penstock.plain_text import log_text, visible
 ROOT = "penstock"
 _FIELDS = {"query": "query", "generation": "Generation", "slot": "slot", "subtask": "subtask"}
 _ATTRIBUTES_ONLY = ("query_id",)
-"""Fields that are attributes only: ``query`` is a query's name where it has one."""
+"""Fields that do not appear in the text. The text has ``query``: the query's name, or its id if it has no name."""
 _PREFIX = "penstock_prefix"
 """Attribute of a record: the part of its text that names the subject."""
 _JSON_FIELDS = (*_FIELDS, *_ATTRIBUTES_ONLY, "checkpoint")
 """Attributes of records that become fields of a JSON line. All others are ignored."""
 ONLY_LISTENS = "only_listens"
-"""Attribute of a handler that writes nothing: with only such handlers logging is not set up."""
+"""Attribute of a handler that writes nothing. A program that has only such handlers has not set up logging."""
 FROM_ELSEWHERE = "from_elsewhere"
-"""Attribute of a record of another process, which has written it already."""
+"""Attribute of a record that another process created and has written already."""
 _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subject", default=None)
 
 
 class _SubjectAdapter(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log the message. Arguments may quote files, peers and errors, so they are escaped: none begins a log line."""
+        """Log the message with escaped arguments: they may quote untrusted text, which must not forge log lines."""
         if self.isEnabledFor(level):
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is the caller's
             super().log(level, msg, *(_escaped(arg) for arg in args), **kwargs)
@@ -60,7 +60,7 @@ def _escaped(argument: object) -> object:
 
 
 class LogFormat(Enum):
-    """Format of Penstock's own lines if the program has not set up logging."""
+    """Format of Penstock's own log lines if the program has not set up logging."""
 
     TEXT = "text"
     JSON = "json"
@@ -68,16 +68,17 @@ class LogFormat(Enum):
 
 class _TextLines(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """Return the traceback with escapes: the text of its error may quote a file or a peer."""
+        """Return the traceback with escapes, because the error's message may quote a file or a peer."""
         return visible(super().formatException(ei), "\n\t")
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object per line: ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, what it is about
-    (``query``, ``query_id``, ``generation``, ``slot``, ``subtask``, ``checkpoint``) as far as that is known, and
-    ``exception``.
+    """Formatter that writes one JSON object per line.
 
-    For any handler: ``handler.setFormatter(JsonLines())``. Of records of other libraries it takes what there is.
+    The fields are ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, the known ones of ``query``,
+    ``query_id``, ``generation``, ``slot``, ``subtask`` and ``checkpoint``, and ``exception`` if there is one.
+
+    It works with any handler (``handler.setFormatter(JsonLines())``) and with records of other libraries.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -91,7 +92,7 @@ class JsonLines(logging.Formatter):
 
     @staticmethod
     def _message(record: logging.LogRecord) -> str:
-        """Return the message without the prefix, which the fields repeat."""
+        """Return the message without the prefix, whose content is in the fields."""
         text = str(record.msg).removeprefix(getattr(record, _PREFIX, ""))
         return text % record.args if record.args else text
 
@@ -102,7 +103,7 @@ def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
 
 
 class SparingLog:
-    """Log for lines that an untrusted client can cause: one line in ``interval_s``, with the number of lines left out.
+    """Log for lines that an untrusted client can cause: at most one line per ``interval_s``; it counts the others.
 
     Not thread-safe.
     """
@@ -131,8 +132,14 @@ class SparingLog:
 
 @contextmanager
 def about(**subject: object) -> Iterator[None]:
-    """Lines of this thread are about this, too: any of ``query``, ``generation``, ``slot`` and ``subtask``, and
-    ``query_id``, which is not said in the text."""
+    """Add fields to the subject of this thread's log lines, for the duration of the ``with`` block.
+
+    The fields are any of ``query``, ``generation``, ``slot``, ``subtask``, and ``query_id``, which does not appear in
+    the text.
+
+    Raises:
+        ValueError: there is no such field.
+    """
     unknown = set(subject) - {*_FIELDS, *_ATTRIBUTES_ONLY}
     if unknown:
         raise ValueError(f"log lines have no field {sorted(unknown)}")
@@ -144,22 +151,25 @@ def about(**subject: object) -> Iterator[None]:
 
 
 def now_about(**subject: object) -> None:
-    """Change the subject of this thread and of all that share its ``about``, as when a query's Generation changes."""
+    """Change the subject of this thread and of all threads that share its ``about`` block.
+
+    It is used, for example, when a query's generation changes. Outside of ``about`` it has no effect.
+    """
     current = _subject.get()
     if current is not None:
         current.update(subject)
 
 
 def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A daemon thread, not started, whose lines are about what this thread's are about."""
+    """Return a daemon thread, not started, whose log lines have the subject of this thread."""
     context = copy_context()
     return threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
 
 
 def to_listeners(record: logging.LogRecord, **subject: object) -> None:
-    """A line of another process, for those that only listen here: it was written where it was logged.
+    """Pass a record of another process, which has written it already, to the handlers that only listen.
 
-    It is about what this thread's lines are about, and ``subject``; its text says so already.
+    The record's attributes become the subject of this thread and ``subject``. Its text already names its subject.
     """
     vars(record).update({**(_subject.get() or {}), **subject, FROM_ELSEWHERE: True})
     for handler in logging.getLogger(ROOT).handlers:
@@ -168,28 +178,31 @@ def to_listeners(record: logging.LogRecord, **subject: object) -> None:
 
 
 def effective_level() -> int:
-    """The level that slots log at: the driver's."""
+    """Return the log level of this process. Slots log at the driver's level."""
     return logging.getLogger(ROOT).getEffectiveLevel()
 
 
 def log_to_stderr(level: int, log_format: LogFormat = LogFormat.TEXT) -> None:
     """Log to stderr in a worker process, from ``level`` on, as JSON or in the layout of Spark's own lines.
 
-    Where logging was set up before, by the user's code, it stays as it is. Idempotent: workers are used again, and the
-    format is the last one asked for.
+    If the user's code has set up logging before, its handlers stay as they are. Idempotent, because worker processes
+    are reused: the last call determines the format.
     """
     logging.getLogger(ROOT).setLevel(level)
     _write_to_stderr(log_format)
 
 
 def log_on_driver(log_format: LogFormat) -> None:
-    """Lines of the driver as JSON, on stderr, if that is wanted and nobody has set up logging; else as Python does."""
+    """Log to stderr in the driver if the format is JSON and the program has not set up logging.
+
+    Otherwise logging stays as it is.
+    """
     if log_format is LogFormat.JSON:
         _write_to_stderr(log_format)
 
 
 _stderr_handler: logging.Handler | None = None
-"""Handler of this process that writes to stderr."""
+"""Handler that Penstock added in this process."""
 
 
 def _write_to_stderr(log_format: LogFormat) -> None:
@@ -203,7 +216,7 @@ def _write_to_stderr(log_format: LogFormat) -> None:
 
 
 def _is_set_up() -> bool:
-    """Return True if a handler writes Penstock's lines: ``hasHandlers`` without handlers that only listen."""
+    """Return True if a handler writes Penstock's lines. Like ``hasHandlers``, but ignores handlers that only listen."""
     logger: logging.Logger | None = logging.getLogger(ROOT)
     while logger is not None:
         if any(not getattr(handler, ONLY_LISTENS, False) for handler in logger.handlers):

@@ -1,7 +1,8 @@
-"""The C allocator of a process that computes on arrays all day.
+"""Settings of the C allocator for processes that compute on arrays.
 
-NumPy takes every intermediate array from ``malloc``. By default glibc gives the memory of such sizes back to the system
-after almost every step, and the next step pays for each page of it anew: several times what the arithmetic costs.
+NumPy allocates every intermediate array with ``malloc``. By default glibc returns the memory of large arrays to the
+system after almost every step. The next step then pays a page fault for each page, several times the cost of the
+arithmetic.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from penstock.logs import get_logger
 
 log = get_logger(__name__)
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 KEPT_BYTES = 32 << 20
-"""So much free memory at its end each arena (one per thread that computes) keeps."""
+"""Free memory that each arena keeps at its end. There is about one arena per computing thread."""
 MAPPED_BYTES = 8 << 20
-"""Larger arrays come from the system and go back to it."""
+"""Larger arrays are mapped from the system and returned to it when they are freed."""
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, within ``KEPT_BYTES``. False where the C library is not glibc: nothing is
-    changed then."""
+    """Let this process keep freed memory, up to ``KEPT_BYTES`` per arena.
+
+    Returns:
+        False if the C library has no ``mallopt`` (it is not glibc) or refuses a setting.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

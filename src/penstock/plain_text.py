@@ -1,4 +1,4 @@
-"""Escapes for untrusted text (of snapshots, files and peers) in front of a terminal or a log.
+"""Escapes for untrusted text (from snapshots, files and peers) that goes to a terminal or a log.
 
 A character that is not printable may control the terminal (escape sequences, in 7 and 8 bits), reverse the order of the
 displayed text (bidirectional marks) or forge a line of the log.
@@ -25,7 +25,7 @@ def log_text(text: str) -> str:
 
 
 def json_text(document: str) -> str:
-    """Return an equal JSON document with unprintable characters as JSON escapes; line ends stay."""
+    """Return an equal JSON document with unprintable characters as JSON escapes. Line ends stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else _json_escape(character) for character in document
     )

@@ -1,4 +1,4 @@
-"""Check of the modes of files that hold a secret, such as a key. ssh has the same check."""
+"""Check of the permissions of files that hold a secret, such as a key. ssh makes the same check."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.errors import ConfigError
 def check_private(what: str, path: str | os.PathLike[str]) -> None:
     """Refuse a file that other users can read.
 
-    The group may read a file that another user owns: a secret that root has mounted has such a mode. Pipes and
+    If another user owns the file, its group may read it: secrets that root has mounted have such a mode. Pipes and
     terminals are not checked.
 
     Args:
-        what: the option that names the file, for the message.
+        what: the option that names the file; part of the error message.
 
     Raises:
-        ConfigError: other users can read or write the file.
+        ConfigError: other users can access the file.
         OSError: the file does not exist or cannot be examined.
     """
     status = os.stat(path)

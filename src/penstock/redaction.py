@@ -13,7 +13,7 @@ import binascii
 import re
 
 # No pattern may take more than linear time: texts are of any length, and some are logged on the coordinator's thread.
-# So every repetition that can begin at many places of a text is bounded.
+# So every repetition that can begin at many positions of a text has an upper bound.
 _WORDS = (
     r"password|passwd|passphrase|passcode|secret|token|credential|jaas[_.-]?config"
     r"|(?:access|account|api|private|shared|encryption|keystore|master|storage)[_.-]?key"

@@ -1,6 +1,6 @@
 """Reader for structures of Thrift's compact protocol: footers and page headers of Parquet files.
 
-The data may be forged. So nesting has a limit, and no memory is allocated for elements that are not there.
+The data may be forged. Therefore nesting is limited, and no memory is allocated for missing elements.
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
@@ -56,7 +56,7 @@ class CompactReader:
             yield last, head & 0x0F
 
     def elements(self) -> tuple[int, int]:
-        """Read the number and the type of a list's elements, which follow."""
+        """Read the number and the type of a list's elements. The elements follow."""
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self.number()
         if count > len(self._data) - self.at:  # each element has at least one byte
@@ -64,7 +64,7 @@ class CompactReader:
         return count, head & 0x0F
 
     def count_structures(self, kind: int) -> int:
-        """Read the number of structures in a list; they follow. ``kind``: type of the field."""
+        """Read the number of structures in a list. The structures follow. ``kind``: type of the field."""
         count, of = self.elements() if kind == LIST else (1, kind)
         if kind != LIST or (count and of != STRUCT):
             raise ValueError(f"a value of type {of} where a list of structures is expected")
@@ -88,7 +88,7 @@ class CompactReader:
             self._skip(8 if kind == DOUBLE else 1)
         elif kind == MAP:
             self._skip_map(depth + 1)
-        elif kind not in (TRUE, FALSE):  # a boolean field has its value in its type
+        elif kind not in (TRUE, FALSE):  # the type of a boolean field is its value
             raise ValueError(f"no type {kind}")
         return None
 

@@ -1,3 +1,3 @@
-"""Penstock's release: what both ends of a link must have in common."""
+"""Penstock's release. Both ends of a link must have the same release."""
 
 __version__ = "0.1.0"

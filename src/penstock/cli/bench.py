@@ -1,6 +1,7 @@
-"""``penstock bench``: the benchmarks of a checkout, in a process of their own.
+"""``penstock bench``: runs the benchmarks of a checkout in a separate process.
 
-They are in the repository and not in the package, and import the package: so they are started and not imported.
+The benchmarks are in the repository, not in the package, and they import the package. So this module starts them and
+does not import them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from types import FrameType
 from penstock.errors import ResourceError
 
 CHECKOUT = Path(__file__).parents[3]
-"""Root of the repository, if this package is imported from one."""
+"""Root of the repository, if this package is imported from a checkout."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: Sequence[str], checkout: Path = CHECKOUT) -> int:
-    """``python -m benchmarks`` with these arguments, in the checkout and with its package; waits until it has ended.
+    """Run ``python -m benchmarks`` in the checkout, with the checkout's package, and wait until it has ended.
 
-    Ctrl-C, and a signal that ends this process, reach it once, so that it can stop Spark and remove what it wrote to
-    temporary folders; a second one kills it with all that it has started in its group. The main thread's alone.
+    The first Ctrl-C, SIGTERM or SIGHUP is forwarded, so that the process can stop Spark and remove its temporary
+    folders. The second one kills the process group. It must be called on the main thread.
 
     Returns:
-        Its exit code; 128 and the number of the signal that ended it, or this process first received: 130 for Ctrl-C.
+        The exit code of the process; or 128 plus the number of the first signal that was forwarded or that ended the
+        process, for example 130 for Ctrl-C.
 
     Raises:
-        ResourceError: there is no checkout around this package.
+        ResourceError: the package is not in a checkout.
     """
     if not (checkout / "benchmarks" / "__main__.py").is_file():
         raise ResourceError(
@@ -39,7 +41,7 @@ def run(arguments: Sequence[str], checkout: Path = CHECKOUT) -> int:
         )
     found = (str(checkout), str(checkout / "src"), os.environ.get("PYTHONPATH"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in found if path)}
-    # A group of its own: a terminal sends Ctrl-C to this process alone, which hands it on once.
+    # In a separate process group, the terminal sends Ctrl-C only to this process, which forwards it once.
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks", *arguments],
         cwd=checkout,
@@ -51,7 +53,7 @@ def run(arguments: Sequence[str], checkout: Path = CHECKOUT) -> int:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for it; signals go to it meanwhile."""
+    """Wait for the process, forward signals meanwhile, and return the exit code."""
     received: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:

@@ -76,7 +76,7 @@ def demo(
         # Imported here: the other commands must not wait for Spark.
         from penstock.api.sessions import check_java
 
-        check_java()  # before anything is written
+        check_java()  # fail before any file is written
         if spark:
             from penstock.cli.demo.spark_run import run_on_spark
 

@@ -12,7 +12,7 @@ from penstock.plain_text import visible
 
 
 class SafeConsole(Console):
-    """Console that prints unprintable characters of all texts as escapes. Control codes of rich's own stay."""
+    """Console that prints unprintable characters of all texts as escapes. Rich's own control codes stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -20,15 +20,15 @@ class SafeConsole(Console):
 
 
 WIDEST = 100_000
-"""Columns of an output that is no terminal."""
+"""Width in columns if the output is not a terminal."""
 
 
 def widen(console: Console) -> None:
-    """Let tables be as wide as their cells unless the output is a terminal, since nothing else has a width."""
+    """Let tables be as wide as their cells, unless the output is a terminal: other outputs have no width."""
     if not console.is_terminal:
         console.width = WIDEST
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print plain text, which may have several lines, with unprintable characters as escapes."""
+    """Print plain text with unprintable characters as escapes. It may have several lines."""
     typer.echo(visible(text, "\n"), err=err)

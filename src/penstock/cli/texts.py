@@ -1,4 +1,4 @@
-"""Texts of the command line: names, sizes, rates, ages and times as a terminal can show them."""
+"""Texts of the command line: names, sizes, rates, ages and times in a form for terminals."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ MAX_LINE = 2000
 
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:
-    """``text`` without anything that would steer a terminal: what is not printable is a blank."""
+    """Return the text with a blank for each unprintable character, because it could control the terminal.
+
+    A text of more than ``limit`` characters is cut and ends with an ellipsis.
+    """
     line = "".join(character if character.isprintable() else " " for character in text[: limit + 1]).strip()
     return line if len(text) <= limit else f"{line[: limit - 1]}…"
 
 
 def lines_of(text: str) -> list[str]:
-    """Several lines, such as a traceback; tabs are four blanks."""
+    """Return the lines of a text, such as a traceback, each as ``one_line`` does. Tab stops are four columns apart."""
     return [one_line(line.expandtabs(4).rstrip()) if line.strip() else "" for line in text.splitlines()]
 
 
 def rate_text(per_second: float) -> str:
-    """``950``, ``12.3k``, ``1.2M``: six characters at most."""
+    """Return a rate in at most six characters: ``950``, ``12.3k``, ``1.2M``."""
     if per_second < 9.95:
         return f"{per_second:.1f}".removesuffix(".0")
     value = per_second
@@ -42,7 +45,7 @@ def time_text(ms: float) -> str:
 
 
 def exact_text(ms: int) -> str:
-    """A setting, which is not rounded: ``10s``, ``1500ms``, as options are written."""
+    """Return a duration as options are written, without rounding: ``10s``, ``1500ms``."""
     for unit, divisor in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if ms % divisor == 0:
             return f"{ms // divisor}{unit}"
@@ -50,7 +53,7 @@ def exact_text(ms: int) -> str:
 
 
 def short_vertex(name: str) -> str:
-    """``Watermark (at, 1 hour) -> Project [a, b] -> Filter x`` as ``Watermark > Filter``: a screen is narrow."""
+    """Shorten ``Watermark (at, 1 hour) -> Project [a, b] -> Filter x`` to ``Watermark > Filter``."""
     words = [re.split(r"[ \[(]", operator.strip(), maxsplit=1)[0] for operator in name.split(" -> ")]
     telling = [word for word in words if word != "Project"]
     return one_line(" > ".join(telling or words))
@@ -60,7 +63,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(size: int) -> str:
-    """``1.5 MiB``."""
+    """Return a number of bytes as text: ``1.5 MiB``."""
     value = float(size)
     for unit in _UNITS[:-1]:
         if value < 1024:
@@ -70,7 +73,7 @@ def size_text(size: int) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """``3 min``, ``2 h``: one number is enough."""
+    """Return an age, rounded to one unit: ``3 min``, ``2 h``."""
     for limit, unit, divisor in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
         if seconds < limit:
             return f"{seconds / divisor:.0f} {unit}"

@@ -1,1 +1,1 @@
-"""The REST service: a face over queries that run in this driver."""
+"""REST service for the queries of this driver."""

@@ -1,4 +1,4 @@
-"""Resources as they are sent, and the newest of them kept for whoever asks next."""
+"""Responses of the REST service, and a cache of the newest ones."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from penstock.rest.problems import ProblemError
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 MAX_KEPT = 32
-"""Answers: of a query with 1,000 subtasks the largest has about 250 KB."""
+"""Most cached answers. The largest answer about a query with 1,000 subtasks has about 250 KB."""
 JSON = "application/json"
 _KEEP = "penstock.keep"
-"""In the scope of a request whose answer may be kept: who keeps it."""
+"""Key in a request's scope: the function that caches the answer."""
 
 
 def answer(resource: BaseModel, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """Encode a resource as a JSON response, once.
+    """Encode a resource as a JSON response.
 
-    If a route returned the resource itself, FastAPI would build and validate all of it a second time on another thread.
-    So routes name the resource as their ``response_model``, for OpenAPI, and return this response.
+    If a route returned the resource itself, FastAPI would build and validate it a second time on another thread.
+    Therefore routes declare the resource as ``response_model``, for OpenAPI, and return this response.
     """
     return Response(resource.model_dump_json(), status, headers=dict(headers), media_type=JSON)
 
 
 class KeptAnswer(Response):
-    """An answer that was made of some facts and of nothing else, and is good for as long as they are what they were.
+    """Cacheable answer. It depends only on some facts, and is valid while they are unchanged.
 
     Args:
-        content: as it is sent.
-        facts: what it was made of. They were looked up before.
-        again: looks the same up again, quickly; it raises ProblemError if that is not there any more.
+        content: body of the response.
+        facts: the facts that the content was made from.
+        again: looks up the current facts; it must be fast. It raises ProblemError if they no longer exist.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class KeptAnswer(Response):
         self._again = again
 
     def is_good(self) -> bool:
-        """To compare facts takes little, for those that have not changed are mostly the same objects."""
+        """Return True if the facts are unchanged. This is fast, as unchanged facts are mostly the same objects."""
         try:
-            return [self._again()] == [self._facts]  # lists: the same object is equal to itself without a look into it
+            return [self._again()] == [self._facts]  # lists compare elements by identity before equality
         except ProblemError:
             return False
 
@@ -66,11 +66,13 @@ class KeptAnswer(Response):
 
 
 class KeptAnswers:
-    """ASGI middleware: whoever asks the same again is answered here while the answer is good.
+    """ASGI middleware that answers repeated GET requests from a cache while the cached answer is valid.
 
-    More than half of what a request costs is to find its route and to make the answer, and while a driver does that,
-    its other threads wait, those that take checkpoints, too. Only on the service's own thread, and behind whatever may
-    refuse a request. Nothing outlives a request that may change something.
+    Routing a request and creating its answer is more than half of its cost. While the driver does that, its other
+    threads wait for the interpreter, including those that take checkpoints.
+
+    It must run on the service's own thread, after all checks that may refuse a request. Any other request than GET
+    clears the cache.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -83,7 +85,7 @@ class KeptAnswers:
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._changes += 1  # what is being looked up now may be of the time before
+                self._changes += 1  # an answer in progress may contain facts from before the change
                 self._kept.clear()
             return
         request = scope["raw_path"], scope["query_string"]

@@ -1,4 +1,4 @@
-"""The application: every route and the web UI, behind the guard."""
+"""The ASGI application: all routes and the web UI. The guard checks every request first."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from penstock.version import __version__
 
 
 def create_app(settings: ServerSettings) -> ASGIApp:
-    """``/openapi.json`` describes all of it; it, too, needs the token."""
+    """Create the application. ``/openapi.json`` describes its routes, and requires the token like every route."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.export_root = settings.export_root
     answer_problems(app)
     snapshots = (routes_snapshots, routes_snapshot_checks, routes_snapshot_changes, routes_snapshot_copies)
     for routes in (routes_queries, routes_changes, *snapshots, routes_logs, routes_configuration, metrics):
         app.include_router(routes.router)
-    # Made when it is first asked for: it takes longer than all the rest of a server's start.
+    # The OpenAPI document is created at the first request: it takes longer than the rest of a server's start.
     app.openapi = cache(lambda: _described(app, settings))  # type: ignore[method-assign]
     return Guard(Pages(KeptAnswers(app)), settings)
 
 
 def _described(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:
-    """FastAPI's own document, with our problems in place of its validation errors."""
+    """Return FastAPI's OpenAPI document, with ``Problem`` in place of FastAPI's validation errors."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")

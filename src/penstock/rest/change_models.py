@@ -16,14 +16,14 @@ MAX_INTERVAL_MS = 7 * 24 * 3_600_000
 
 
 def number(value: Any) -> Any:
-    """JSON's numbers alone: not the text ``"3"``, not ``true``."""
+    """Accept only JSON numbers: not the text ``"3"``, not ``true``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a whole number")
     return value
 
 
 def no_default(schema: dict[str, Any]) -> None:
-    """Schema hook: a member that is left out stays unchanged, so the schema has no default."""
+    """Remove the default from a JSON schema: a member that is left out stays unchanged."""
     for member in schema["properties"].values():
         member.pop("default", None)
 

@@ -1,13 +1,13 @@
-"""One client's connection: uvicorn's protocol over httptools, with bounds that it lacks, and its writes joined.
+"""Connection of one client: uvicorn's httptools protocol with additional limits and with joined writes.
 
-While a driver answers, its other threads wait for the interpreter, those that take checkpoints, too. That is why the
-parser is one in C (with h11, in Python, an answer that is kept took half as much CPU again), and why a response goes to
-the network in one piece: each piece is a system call, behind which another thread may have the interpreter, and wakes
-the client once more.
+While the driver answers, its other threads wait for the interpreter, including those that take checkpoints. Therefore
+the parser is written in C: with h11, in Python, a cached answer took 50 % more CPU. For the same reason a response is
+written to the network in one piece. Each piece is a system call, after which another thread may hold the interpreter,
+and each piece wakes the client.
 
-Nobody has shown a token before a request is there, and only so many connections are served. So whoever is to ask has a
-bounded time for it, as whoever is answered has for reading; uvicorn's own clock, for what comes behind a response,
-stops with each byte that does.
+A client is not authenticated before its request has arrived, and the number of connections is limited. Therefore a
+client has a limited time to send a request, and to read the response. uvicorn's own keep-alive timeout does not
+suffice: each byte after a response stops it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 32 << 10
-"""Of a request's line and headers together, give or take what the network delivers at once. The parser itself would
-hold a header of any length."""
+"""Most bytes of a request line and its headers, exceeded at most by one network read. The parser has no such limit."""
 REQUEST_TIMEOUT_S = 10.0
-"""From a connection's begin, or from the first byte behind a response, until there is a whole request. No request has
-more than ``guard.MAX_BODY_BYTES`` to say."""
+"""Longest time from the start of a connection, or from the first byte after a response, until a request is complete.
+A request body has at most ``guard.MAX_BODY_BYTES``."""
 UNREAD_TIMEOUT_S = 30.0
-"""So long a client may leave what was answered in the driver's memory: answers have some 100 KB."""
+"""Longest time for which an unread response stays in the driver's memory. Responses have up to some 100 KB."""
 HELD_PER_SERVED = 2
-"""Connections held at a time, of each that is served: those in between are told (503), others cut at once, for each
-takes one of the driver's file descriptors."""
+"""Most open connections, as a multiple of the connections that are served. Connections above the number that is served
+get 503. Those above this limit are cut at once, because each holds a file descriptor of the driver."""
 
 
 class Connection(HttpToolsProtocol):
-    """Connection of one client. A bad request gets 400, and the connection is closed."""
+    """Connection of one client. It answers a malformed request with 400 and is then closed."""
 
     _head_bytes = 0
     _in_head = True
@@ -66,7 +65,7 @@ class Connection(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._unset_keepalive_if_required()
-        self._watch()  # it is closed only when all was read
+        self._watch()  # the transport closes only after the client has read everything
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -82,20 +81,20 @@ class Connection(HttpToolsProtocol):
         self._unread.lift()
 
     def _watch(self) -> None:
-        """Have the connection end in time, unless a request is being answered or uvicorn's own clock runs."""
+        """Limit the time for a request, unless one is being answered or uvicorn's keep-alive timeout runs."""
         if self._is_answered() or self.timeout_keep_alive_task is not None:
             self._late.lift()
         else:
             self._late.begin(REQUEST_TIMEOUT_S)
 
     def _is_answered(self) -> bool:
-        """Return True if a whole request has arrived. Later bytes are not read meanwhile."""
+        """Return True if a complete request has arrived and its response is not complete."""
         cycle = self.cycle
         return bool(self.pipeline) or (cycle is not None and not (cycle.more_body or cycle.response_complete))
 
 
 class _Limit:
-    """Time limit after which a connection is cut, unless it is lifted before."""
+    """Time limit after which a connection is cut, unless ``lift`` is called before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
@@ -103,7 +102,7 @@ class _Limit:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, in_s: float) -> None:
-        """One that has begun stays as it is."""
+        """Start the timer. If it runs already, it keeps its time."""
         if self._timer is None:
             self._timer = self._loop.call_later(in_s, self._transport.abort)
 
@@ -114,8 +113,11 @@ class _Limit:
 
 
 class JoinedWrites(asyncio.Transport):
-    """A transport that passes on what is written to it when the event loop comes to its next turn, and what else it is
-    told at once, in this order. As much of ``asyncio.Transport`` as the server uses."""
+    """Transport that collects writes until the next iteration of the event loop and passes them on as one write.
+
+    All other calls are passed on at once; ``close`` writes the collected data first. It has only the methods of
+    ``asyncio.Transport`` that the server uses.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""TLS of the service: a certificate and a key in files, as a proxy or a mail server has them."""
+"""TLS of the service, with a certificate and a key in PEM files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from penstock.private_files import check_private
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """TLS 1.2 or newer. The files are read now; what is written there later counts for the next server.
+    """Return a context for TLS 1.2 or newer. The files are read now; later changes take effect with the next server.
 
     Args:
-        certificate: PEM; the service's own first, then those between it and the one that clients trust.
-        key: PEM, of the first certificate, without a password.
+        certificate: PEM file with the service's certificate, followed by the intermediate certificates.
+        key: PEM file with the key of the first certificate, without a password.
 
     Raises:
         ConfigError: a file cannot be read or is not valid, they do not belong together, or other users can read the
@@ -32,7 +32,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
 
-    def password() -> str:  # without it OpenSSL would ask at the terminal
+    def password() -> str:  # without this function OpenSSL would ask at the terminal
         raise ConfigError(f"rest.tls.key={key!r} has a password; give one without, for the driver's user alone")
 
     try:

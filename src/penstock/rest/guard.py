@@ -1,4 +1,4 @@
-"""Checks that every request must pass first: Host, Origin, token, size."""
+"""Checks that every request must pass before it is routed: Host, Origin, token, size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.rest.problems import problem
 from penstock.rest.settings import ServerSettings, is_loopback
 
 MAX_BODY_BYTES = 64 << 10
-"""No request has more to say; a body is held whole."""
+"""Largest request body. A body is held in memory as a whole."""
 MAX_TARGET_BYTES = 8 << 10
 """Limit of path and query string, in bytes."""
 ANSWER_HEADERS = {
@@ -25,20 +25,21 @@ ANSWER_HEADERS = {
 }
 """Browsers must not cache answers, guess another type for them, or embed them in pages of other sites."""
 _LAST = {"connection": "close"}
-"""What is still coming is not read, and who may not ask does not keep one of the connections by asking."""
+"""Headers of a refusal after which the connection is closed: the rest of the request is not read, and an untrusted
+client does not occupy a connection."""
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware that checks every request.
 
-    * *Host*: on loopback it must name this machine, or a page of somebody else's, whose name was made to point here
-      (DNS rebinding), could read and steer everything.
-    * *Origin*: a browser's request for a page of another origin is refused; there are no CORS headers at all.
-    * *Authorization*: ``Bearer <token>`` where the service has a token, compared in constant time. The web UI's own
-      files need none: they tell nothing, and ask for the token.
-    * *Size*: at most ``MAX_BODY_BYTES`` of body, announced or not.
+    * *Host*: on loopback it must name this machine. Otherwise a foreign web page whose name resolves to this machine
+      (DNS rebinding) could read and control everything.
+    * *Origin*: requests from pages of another origin are refused. No CORS headers are sent.
+    * *Authorization*: must be ``Bearer <token>`` if the service has a token. Tokens are compared in constant time. The
+      files of the web UI require no token: they contain no data, and the UI asks the user for the token.
+    * *Size*: the body has at most ``MAX_BODY_BYTES``, with or without a ``Content-Length``.
 
-    Every answer has ``ANSWER_HEADERS``, refusals included, except the web UI's own files.
+    Every answer has ``ANSWER_HEADERS``, also a refusal; only the files of the web UI have their own headers.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -100,14 +101,14 @@ def _with_headers(send: Send) -> Send:
 
 
 def urlsplit_host(origin: str) -> str:
-    """``host:port`` of an origin; empty for ``null`` and what is none."""
+    """Return ``host:port`` of an origin in lower case; empty for ``null`` and malformed origins."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
 
 
-@lru_cache(maxsize=64)  # a client says the same with every request
+@lru_cache(maxsize=64)  # a client sends the same host with every request
 def _names_loopback(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname
@@ -117,12 +118,12 @@ def _names_loopback(host: str) -> bool:
 
 
 async def _bounded_body(receive: Receive) -> bytes | None:
-    """All of it; None if it is too much."""
+    """Return the whole body; None if it is larger than ``MAX_BODY_BYTES``."""
     body = b""
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return body  # the client is gone
+            return body  # the client has disconnected
         part: bytes = message.get("body", b"")
         body += part
         if len(body) > MAX_BODY_BYTES:

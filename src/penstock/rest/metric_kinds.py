@@ -13,11 +13,11 @@ from penstock.model.metrics import SubtaskReport
 from penstock.queries.facts import QueryFacts
 
 Value = float | Distribution | None
-"""None: not known now, and no sample."""
+"""Value of a sample. None: the value is unknown at present, and the metric has no sample."""
 Sample = tuple[tuple[str, ...], Value]
-"""The label values of one sample, and its value."""
+"""Label values of one sample, and its value."""
 Queries = Sequence[QueryFacts]
-"""All queries that the driver knows: those that run, and those that ended last."""
+"""All queries that the driver knows: the running queries and the last ones that ended."""
 
 PER_DRIVER: tuple[str, ...] = ()
 PER_QUERY = ("query", "name")
@@ -39,7 +39,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """One metric family. ``text``: the meaning, one sentence. ``read``: its samples now."""
+    """Specification of one metric family.
+
+    Attributes:
+        text: its meaning, as one sentence.
+        read: returns its current samples.
+    """
 
     name: str
     kind: Kind
@@ -49,7 +54,7 @@ class MetricSpec:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names that its samples have."""
+        """Names of its time series."""
         if self.kind is Kind.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
@@ -99,7 +104,7 @@ def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float
 
 
 def of_source(name: str, text: str, read: Callable[[SourceProgress], float | None]) -> MetricSpec:
-    """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
+    """Specify a metric with one sample per source, as of the newest committed epoch."""
 
     def samples(queries: Queries) -> Iterator[Sample]:
         for facts in active(queries):
@@ -111,7 +116,7 @@ def of_source(name: str, text: str, read: Callable[[SourceProgress], float | Non
 
 
 def of_sink(name: str, text: str, read: Callable[[SinkProgress], float | None]) -> MetricSpec:
-    """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
+    """Specify a metric with one sample per sink, as of the newest committed epoch."""
 
     def samples(queries: Queries) -> Iterator[Sample]:
         for facts in active(queries):
@@ -131,7 +136,7 @@ def query_labels(facts: QueryFacts) -> tuple[str, str]:
 
 
 def newest_checkpoint(facts: QueryFacts) -> CheckpointView | None:
-    """Return the newest complete checkpoint."""
+    """Return the newest complete checkpoint that the query remembers, or None."""
     return next((one for one in reversed(facts.view.checkpoints) if one.state is CheckpointState.COMPLETE), None)
 
 

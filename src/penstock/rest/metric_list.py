@@ -1,8 +1,8 @@
 """Every metric that ``/metrics`` exports, as one list.
 
-docs/metrics.md, the Grafana dashboard and the alert rules below ``deploy/`` are held against it by a test. Names end in
-their unit, those of counters in ``_total``. Label values come from the queries that run, their graphs and their
-parallelism, and from nothing that the data decides: there are as many series as subtasks, times a few.
+A test checks docs/metrics.md, the Grafana dashboard and the alert rules below ``deploy/`` against this list. A name
+ends in its unit, the name of a counter in ``_total``. Label values come only from the running queries, their graphs and
+their parallelism, never from the data. So the number of series is a small multiple of the number of subtasks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _summed(read: Callable[[CaptureMetrics], float]) -> Callable[[list[CaptureMe
 
 
 def _counter(name: str) -> Callable[[SubtaskReport], float | None]:
-    """Read a counter of the operators; None if no operator has it."""
+    """Read a counter of the subtask's operators; None if no operator has it."""
     return lambda m: m.counters.get(name)
 
 

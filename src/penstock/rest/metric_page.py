@@ -1,6 +1,6 @@
-"""``python -m penstock.rest.metric_page FILE``: put the tables of all metrics into a page, in place.
+"""``python -m penstock.rest.metric_page FILE``: insert the tables of metrics into a page, in place.
 
-A page marks their places with ``<!-- metrics: GROUP -->`` ... ``<!-- end -->``.
+Each table replaces the text between ``<!-- metrics: GROUP -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PLACE = re.compile(r"<!-- metrics: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def with_metrics(page: str) -> str:
-    """The page with every table as the list has it now.
+    """Return the page with current tables.
 
     Raises:
-        ConfigError: the page wants a group that does not exist.
+        ConfigError: the page names a group that does not exist.
     """
 
     def written(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""``/metrics``: the queries' figures for Prometheus, read when they are asked for."""
+"""``/metrics``: metrics of the queries for Prometheus, read at the time of the request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QueriesCollector(Collector):
 
 
 def families(queries: Sequence[QueryFacts]) -> Iterable[Metric]:
-    """Return all families of ``METRICS`` for these queries, in the same order."""
+    """Yield all families of ``METRICS`` for these queries, in the order of ``METRICS``."""
     for spec in METRICS:
         yield _family(spec, queries)
 

@@ -1,4 +1,4 @@
-"""JSON models of queries. Times are milliseconds; those called ``..._at_ms`` count since 1970 in UTC."""
+"""JSON models of queries. Times are in milliseconds. Fields named ``..._at_ms`` count from 1970-01-01 UTC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.queries.operations import Verb
 from penstock.redaction import without_secrets
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]
-"""Text of an error without secrets: user code may have put one into it."""
+"""Text of an error in which secrets are redacted. User code may have put secrets into it."""
 
 
 class FromAttributes(BaseModel):

@@ -1,10 +1,10 @@
-"""The web UI's files, at ``/`` and below ``/ui/``.
+"""Files of the web UI, at ``/`` and below ``/ui/``.
 
-They are the same for everybody and hold nothing of any query, so they need no token: what they show they ask the REST
-service for, like any other client.
+The files are the same for all users and contain no data of queries, so they require no token. The UI requests its data
+from the REST service, like any other client.
 
-All but the page itself lie below a folder that is named after what is in them: a browser that has them never asks for
-them again, and another release has other names.
+All files but the page itself are in a folder that is named after a digest of their contents. So browsers may cache them
+forever, and another release has other paths.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Names of queries and texts of errors are other people's: no string of theirs can become markup.
+        # Names of queries and error texts are untrusted: no string may become markup.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -51,13 +51,13 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 ASKED_AGAIN = "no-cache"
-"""Of the page, which names the others: a browser asks each time, and is mostly told that nothing has changed."""
+"""Caching of the page that refers to the other files: a browser revalidates it each time and mostly gets 304."""
 KEPT = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
 class Page:
-    """One file, as it is sent."""
+    """One file with its response headers."""
 
     body: bytes
     media_type: str
@@ -71,7 +71,10 @@ def is_page(path: str) -> bool:
 
 
 def load_pages(folder: Path = FOLDER) -> dict[str, Page]:
-    """All files by their paths on the server. They are read once: no request names a file of this machine."""
+    """Return all files by their paths on the server.
+
+    They are read once, so no path in a request is ever used as a path of this machine.
+    """
     bodies = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.suffix in MEDIA_TYPES}
     release = f"{PREFIX}{_digest(b''.join(bodies.values()))[:16]}/"
     first = bodies.pop("index.html").replace(PREFIX.encode(), release.encode())
@@ -88,7 +91,7 @@ def _digest(content: bytes) -> str:
 
 
 class Pages:
-    """ASGI middleware: answers ``is_page`` paths itself and hands all others on."""
+    """ASGI middleware that answers ``is_page`` paths itself and passes on all other requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

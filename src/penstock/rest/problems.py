@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: one shape for everything that goes wrong, and never a traceback."""
+"""Errors as RFC 9457 problem documents. All errors have this form, and none contains a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 2000
-"""Characters of an error that are told; a query's own errors are read in full under ``/exceptions``."""
+"""Most characters of an error's text. ``/exceptions`` returns the errors of a query in full."""
 STATUS_OF = (
     (ConfigError, 422),
     (NotSupported, 422),
@@ -41,7 +41,7 @@ STATUS_OF = (
     (CheckpointFailed, 409),
     (QueryFailed, 409),
 )
-"""The first that fits counts."""
+"""HTTP status by class of error. The first matching class counts."""
 
 
 class InvalidValue(BaseModel):
@@ -65,7 +65,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """A refusal: what it says becomes the problem document."""
+    """Refusal of a request. Its status and detail become the problem document."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail)
@@ -75,7 +75,7 @@ class ProblemError(Exception):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI responses of these statuses, and of those that any request may get: problem documents."""
+    """Return the OpenAPI descriptions of these problem statuses, and of those that every request may get."""
     always = {400, 401, 405, 406, 413, 421, 422, 500}
     return {
         status: {
@@ -95,7 +95,7 @@ def problem(
     invalid: list[InvalidValue] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The document as a response."""
+    """Return a response with a problem document. Secrets in ``detail`` are redacted, and long texts are cut."""
     body = Problem(
         title=HTTPStatus(status).phrase,
         status=status,
@@ -123,7 +123,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """Describe what the framework refuses: unknown paths, other methods."""
+    """Describe a refusal by the framework, such as an unknown path or method."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     texts = {
@@ -137,7 +137,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Return the methods of all routes that match this path best; the framework reports only those of the first."""
+    """Return the methods of all routes that match this path best. The framework reports only the first route's."""
     paths: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
     fitting = [path for path in paths if compile_path(path)[0].match(request.url.path)]
     fewest = min((path.count("{") for path in fitting), default=0)
@@ -158,14 +158,14 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _where(parts: Sequence[int | str]) -> str:
-    """The members on the way there, without the names of what validates them."""
+    """Return the path of an invalid member, without the parts that name validators."""
     names = [str(part) for part in parts]
     return ".".join(name for name in names if name.isdigit() or (name[:1].islower() and "[" not in name))
 
 
 async def _penstock(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
-    text = str(error).partition("\n")[0]  # what follows is a traceback of the user's
+    text = str(error).partition("\n")[0]  # the other lines are a traceback of user code
     return problem(status, text, instance=request.url.path, error=name_of(error))
 
 

@@ -1,4 +1,4 @@
-"""Resources of the REST service, made from the state of queries."""
+"""Creation of the REST service's resources from the state of queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.rest.status_message import describe, has_converged
 
 
 def find_query(query_id: str) -> QueryFacts:
-    """Return a running query, or one of those that ended last. Raise ProblemError if there is none."""
+    """Return a running query, or one of the last queries that ended. Raise ProblemError if there is none."""
     for facts in ACTIVE_QUERIES.known():
         if facts.id == query_id:
             return facts
@@ -41,7 +41,7 @@ def find_query(query_id: str) -> QueryFacts:
 
 
 def spec_of(facts: QueryFacts) -> QuerySpec:
-    """Return the spec of a query. A change counts once it is accepted, even if the query has not processed it yet."""
+    """Return the spec of a query. It includes accepted changes that the query has not processed yet."""
     requested = facts.requested
     rescale = OPERATIONS.running(facts.run_id, Verb.RESCALE)
     parallelism = requested.parallelism if rescale is None else rescale.parallelism
@@ -67,7 +67,7 @@ def _requested_state(facts: QueryFacts) -> WantedState:
 
 
 async def service_resource(request: Request) -> ServiceResource:
-    """Return what the settings of the service allow."""
+    """Return the capabilities that the settings of the service allow."""
     return ServiceResource(export_root=request.app.state.export_root is not None)
 
 
@@ -75,7 +75,7 @@ ThisService = Annotated[ServiceResource, Depends(service_resource)]
 
 
 def status_message(facts: QueryFacts) -> str:
-    """Describe what the query does, also about a difference between spec and status."""
+    """Describe what the query does, including the current step if its status differs from its spec."""
     return describe(facts, spec_of(facts), [one.verb for one in OPERATIONS.all_running() if one.run_id == facts.run_id])
 
 

@@ -1,4 +1,4 @@
-"""``PATCH /api/v1/queries/{id}`` and the operations that it begins."""
+"""``PATCH /api/v1/queries/{id}``, and the operations that such a request begins."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from penstock.rest.status_message import operation_progress
 
 router = APIRouter(prefix="/api/v1", tags=["changes"])
 _DECIDING = threading.Lock()
-"""Lock that makes comparing a tag and changing the spec one step."""
+"""Lock that makes the comparison of the tag and the change of the spec one atomic step."""
 
 STATE_VERB = {"running": Verb.RESUME, "suspended": Verb.SUSPEND, "stopped": Verb.STOP}
-"""Methods that bring a query to each requested state."""
+"""Operation that brings a query to each requested state."""
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": OperationResource, "description": "It is begun; the operation is at Location."}
 }
@@ -86,8 +86,12 @@ def operation_of(operation: Operation) -> OperationResource:
 
 
 def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) -> None:
-    """``any_will_do``: nothing is to be changed. Whoever sends a request again because its answer was lost has the tag
-    of before (RFC 9110, 13.1.1)."""
+    """Refuse the request if its tag is missing or not the current one.
+
+    Args:
+        any_will_do: accept any tag, because the request changes nothing. A client that repeats a request because it
+            lost the answer sends the previous tag (RFC 9110, 13.1.1).
+    """
     tag = etag_of(facts)
     if if_match is None:
         raise ProblemError(428, "say which spec is to be changed: If-Match with the ETag of GET, or If-Match: *")
@@ -102,7 +106,7 @@ def _is_unchanged(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch 
 
 
 def _earlier_operation(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
-    """Return the operation that an equal request has begun before."""
+    """Return the operation that an equal request began, if there is one."""
     if resume_from is not None:
         return _resumed_so(facts, patch, resume_from)
     verbs = [STATE_VERB[patch.state]] if patch.state else []
@@ -111,7 +115,7 @@ def _earlier_operation(facts: QueryFacts, patch: SpecPatch, resume_from: ResumeP
 
 
 def _resumed_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch) -> Operation | None:
-    """The operation that has resumed the query from there, or does it now, if nobody has sent it elsewhere since."""
+    """Return the query's newest state operation if it is, or was, an equal resume and has not failed; else None."""
     newest = OPERATIONS.newest(facts.run_id, STATE_VERBS)
     if newest is None or newest.state is OperationState.FAILED or patch.state != WantedState.RUNNING.value:
         return None
@@ -119,7 +123,7 @@ def _resumed_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch) -
 
 
 def _choice(resume_from: ResumePatch | None) -> tuple[str | None, str | None]:
-    """The arguments of ``StreamingQuery.resume``."""
+    """Return the arguments of ``StreamingQuery.resume``."""
     return (None, None) if resume_from is None else (resume_from.snapshot, resume_from.output)
 
 
@@ -141,7 +145,7 @@ def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None)
     if requested.checkpoint != spec.checkpoint:
         query.setCheckpoints(f"{requested.checkpoint.interval_ms}ms", requested.checkpoint.alignment)
     if spec.state is WantedState.SUSPENDED:
-        query.rescale(requested.parallelism)  # nothing runs: it is remembered
+        query.rescale(requested.parallelism)  # it takes effect when the query is resumed
         return OPERATIONS.resume(query, *_choice(resume_from)) if resumes else None
     return None if requested.parallelism == spec.parallelism else _rescaled(query, requested.parallelism)
 

@@ -1,4 +1,4 @@
-"""``/api/v1/queries/{id}/configuration``: every option of a query, and which of them can be changed while it runs."""
+"""``/api/v1/queries/{id}/configuration``: all options of a query, and when a change of each takes effect."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ELSEWHERE = {
     "checkpoint.alignment": Changes.NOW,
     "maxParallelism": Changes.NEVER,
 }
-"""All others change at the next start."""
+"""Options whose changes do not take effect at the next start."""
 _DEFAULTS = option_texts(Options())
 
 

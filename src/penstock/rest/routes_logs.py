@@ -1,4 +1,4 @@
-"""``/api/v1/queries/{id}/logs``: what Penstock logged about a query in its driver and slots."""
+"""``/api/v1/queries/{id}/logs``: Penstock's log lines about a query, from its driver and slots."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def list_logs(
 
 
 def _logged(query_id: str) -> tuple[StoreAccess | None, int]:
-    """Return the log lines without secrets, and the newest line's number."""
+    """Return the store access that redacts secrets, and the number of the newest line."""
     return find_query(query_id).access, QUERY_LOGS.newest(query_id)
 
 

@@ -1,6 +1,6 @@
-"""``/api/v1/queries`` and what belongs to one query, read.
+"""``/api/v1/queries`` and the read-only resources of one query.
 
-What is told from memory is told on the service's own thread: to hand it to another costs more than to tell it.
+Requests that need only memory are answered on the service's own thread: a thread switch would cost more.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def list_queries(service: ThisService) -> Response:
 
 
 def _all_queries() -> tuple[list[QueryFacts], list[Operation]]:
-    """Return all queries, and the operations that run on them."""
+    """Return all queries and all running operations."""
     return ACTIVE_QUERIES.known(), OPERATIONS.all_running()
 
 

@@ -1,4 +1,4 @@
-"""Taking, deleting and labelling snapshots: what ``penstock snapshot take``, ``delete`` and ``label`` do."""
+"""Routes that take, delete and label snapshots, like ``penstock snapshot take``, ``delete`` and ``label``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ IdempotencyKey = Annotated[
 BEGUN = "It is begun; the operation is at Location."
 TOO_MANY = f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on"
 TOO_MANY_WHOLE = f"{WHOLE_AT_ONCE} snapshots of this query are being read or written as a whole"
-"""Why nothing is begun: the bounds of ``QueryOperations``."""
+"""Reasons why no operation is begun: the limits of ``QueryOperations``."""
 
 
 @router.post(
@@ -147,7 +147,7 @@ def _label(facts: QueryFacts, requested: rq.LabelSnapshot) -> None:
         raise
     except LocationError as refusal:
         if opened.refreshed().snapshot(requested.checkpoint) is None:
-            raise  # it is gone
+            raise  # the snapshot no longer exists
         raise ProblemError(409, str(refusal)) from refusal
 
 

@@ -1,5 +1,7 @@
-"""Snapshots verified and compared, and what none of them needs removed: what ``penstock snapshot verify``, ``diff`` and
-``gc`` do, also of a query that runs."""
+"""Routes that verify and compare snapshots and remove unneeded files.
+
+They do the same as ``penstock snapshot verify``, ``diff`` and ``gc``, also while the query runs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def verify(query_id: QueryId, requested: VerificationRequest) -> Response:
     damaged; it succeeds whatever that is."""
     facts = find_query(query_id)
     if requested.snapshot:
-        with suppress(CorruptSnapshot):  # what is damaged is to be told
+        with suppress(CorruptSnapshot):  # the result of the operation reports the damage
             opened_location(facts).record(requested.snapshot)
     return accepted(begun(verify_snapshots(facts, requested.snapshot), TOO_MANY_WHOLE))
 

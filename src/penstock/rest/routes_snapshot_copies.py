@@ -1,5 +1,7 @@
-"""Snapshots exported, forked and copied, as by ``penstock snapshot export``, ``fork`` and ``copy``, below the service's
-export root."""
+"""Routes that export, fork and copy snapshots below the service's export root.
+
+They do the same as ``penstock snapshot export``, ``fork`` and ``copy``.
+"""
 
 from __future__ import annotations
 

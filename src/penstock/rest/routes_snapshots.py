@@ -1,4 +1,4 @@
-"""``/api/v1/queries/{id}/snapshots``: what ``penstock snapshot list`` and ``show`` tell, read from the location."""
+"""``/api/v1/queries/{id}/snapshots``: the same as ``penstock snapshot list`` and ``show``, read from the location."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 
 
 LISTED_FOR_S = 0.25
-"""Time for which a list is kept before the location is read again."""
+"""Time for which a list is cached before the location is read again."""
 
 
 class _SnapshotName(StringConvertor):
-    """A segment that no resource beside the snapshots has, so that other methods of that are 405 and not its own."""
+    """Path segment that is not the name of another resource below ``/snapshots``.
+
+    Without it, a wrong method for such a resource would match the route of a snapshot instead of getting 405.
+    """
 
     regex = "(?!(?:sharing|verifications|collections)(?:/|$))[^/]+"
 
@@ -58,7 +61,11 @@ def list_stored(query_id: QueryId) -> Response:
 
 
 def _about_now(query_id: str) -> tuple[object, ...]:
-    """The location is not looked at for every request: others than this driver change it hardly ever."""
+    """Return the facts on which a cached list depends.
+
+    They do not include the content of the location, which other processes rarely change. A cached list expires after
+    ``LISTED_FOR_S``.
+    """
     view = find_query(query_id).view
     return (
         view.generation,
@@ -96,5 +103,5 @@ def show_stored(
 
 
 def now_ms() -> int:
-    """Wall clock: ages are told by it."""
+    """Return the wall-clock time in milliseconds since 1970. Ages are computed from it."""
     return int(time.time() * 1000)

@@ -1,7 +1,7 @@
-"""Runtime file of a REST service: its address and the token that it made, for programs of the same user.
+"""Runtime file of a REST service: its address and its generated token, for programs of the same user.
 
-A service that makes its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes it
-when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
+A service that generates its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes
+it when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
 reads the file, so that users need not copy a token on the machine of the driver.
 """
 
@@ -59,7 +59,7 @@ def write_runtime_file(url: str, token: str, port: int) -> Path:
         if not _is_alive(pid):
             path.unlink(missing_ok=True)
     path = directory / f"rest-{os.getpid()}-{port}.json"
-    # mkstemp makes a new file that its owner alone can read; a rename makes it appear whole.
+    # mkstemp creates a file that only its owner can read. The rename is atomic, so readers see the complete file.
     descriptor, temporary = tempfile.mkstemp(dir=directory)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(RuntimeFile(url, token)))
@@ -68,7 +68,7 @@ def write_runtime_file(url: str, token: str, port: int) -> Path:
 
 
 def running_services() -> list[RuntimeFile]:
-    """Return the services of this user on this machine that made their own tokens.
+    """Return the services of this user on this machine that generated their own tokens.
 
     Files that another user can write or read are ignored.
     """

@@ -1,4 +1,4 @@
-"""``penstock.serve()``: one server for all queries of this driver, on a thread of its own."""
+"""``penstock.serve()``: one server for all queries of this driver, on its own thread."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ log = get_logger(__name__)
 
 START_TIMEOUT_S = 10.0
 GRACE_S = 2
-"""Time that requests have to end when the server stops; then their connections are cut."""
+"""Time for requests to end when the server stops. After it, their connections are cut."""
 TOKEN_BYTES = 32
 """Random bytes of a token that the service makes."""
 MAX_CONNECTIONS = 100
-"""At a time; more get 503, so that nobody can take the driver's memory."""
+"""Most connections served at a time. Further ones get 503, so that clients cannot exhaust the driver's memory."""
 
 
 class RestServer:
-    """A server; made by ``serve``, which starts it. It has its port before that.
+    """REST server. ``serve`` creates and starts it. It listens on its port from its creation.
 
     Attributes:
-        url: where it listens, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
-        token: the token that every request must carry, as given or made by the service; None if none is required.
+        url: address of the server, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
+        token: the token that every request must carry, given or generated; None if none is required.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -98,7 +98,7 @@ class RestServer:
         return f"{self.url}/#token={self.token}" if self.token else f"{self.url}/"
 
     def _publish_token(self) -> None:
-        """Print the token once and write the runtime file. The log must not have it: the service returns log lines."""
+        """Print the token once and write the runtime file. It must not be logged, as the service returns log lines."""
         print(f"Penstock's REST service and web UI: {self.link}", file=sys.stderr, flush=True)
         try:
             self._file = write_runtime_file(self.url, str(self.token), self._socket.getsockname()[1])
@@ -119,7 +119,7 @@ class RestServer:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End it; returns when thread and port are given back. Idempotent; queries are not touched."""
+        """Stop the server and wait until its thread has ended and its port is free. Idempotent. Queries continue."""
         with self._stopping:
             self._server.should_exit = True
             if self._thread.ident is not None:
@@ -145,7 +145,7 @@ class _Running:
         self.server: RestServer | None = None
 
     def fitting(self, settings: ServerSettings) -> RestServer | None:
-        """Return the server if it runs. Raise ConfigError if it has other settings."""
+        """Return the server if it runs. Raise ConfigError if it has other settings. Default settings fit any server."""
         if self.server is None or not self.server.running:
             return None
         if settings in (self.server._settings, ServerSettings()):
@@ -157,10 +157,10 @@ _RUNNING = _Running()
 
 
 class Reservation:
-    """Server that a query requests. It holds the port and starts with the query.
+    """Server that a query requests. It holds the port from its creation and starts with the query.
 
     Raises:
-        ConfigError, ResourceError: as ``serve``.
+        ConfigError, ResourceError: see ``serve``.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -169,7 +169,7 @@ class Reservation:
             self._server = _RUNNING.fitting(settings) or RestServer(settings)
 
     def begin(self) -> RestServer:
-        """Start the server, unless an equal one was started meanwhile."""
+        """Start the server and return it. If a server with equal settings was started meanwhile, return that one."""
         with _RUNNING.lock:
             running = _RUNNING.fitting(self._settings)
             if running is not None:
@@ -179,7 +179,7 @@ class Reservation:
             return self._server
 
     def release(self) -> None:
-        """Give the port back, unless the server was started."""
+        """Release the port, unless the server was started."""
         if self._server is not _RUNNING.server:
             self._server.stop()
 
@@ -194,32 +194,33 @@ def serve(
     key: str | PathLike[str] | None = None,
     export_root: str | PathLike[str] | None = None,
 ) -> RestServer:
-    """Serve REST for all queries of this driver, those that are started later included (docs/rest.md).
+    """Start the REST service for all queries of this driver, including those that are started later (docs/rest.md).
 
-    There is one server per process: called again, it gives the one that runs, if that is what is asked for; without any
-    argument, whichever runs. A session or query may ask for it by its options instead: ``spark.penstock.rest.enabled``
-    and what else begins with ``spark.penstock.rest.``.
+    A process has one server. If it runs already and the arguments are the same, or none are given, it is returned. The
+    options of a session or query can start it instead: ``spark.penstock.rest.enabled`` and the other options that begin
+    with ``spark.penstock.rest.``.
 
     Args:
-        host: an address of this machine. Any but loopback needs a ``token``.
-        port: 0 for any free one. A range such as ``range(4040, 4050)``: the first free one of it. If another port
-            is in use, the next 16 are tried, with a warning. The server's ``url`` has the port.
-        token: every request must carry it: ``Authorization: Bearer <token>``. None: the service makes a token, prints
+        host: an IP address of this machine, or ``localhost``. Any other than loopback requires a ``token``.
+        port: 0: any free port. A range such as ``range(4040, 4050)``: its first free port. Any other number: this port
+            or, if it is in use, the first free one of the next 16, with a warning. The server's ``url`` has the port.
+        token: every request must carry it: ``Authorization: Bearer <token>``. None: the service creates a token, prints
             it once to stderr as part of an address for a browser, and writes it to a file that only this user can read,
             for ``penstock query``. Empty, on loopback only: no token is required, so every account on this machine can
             read and control the queries.
-        certificate: a PEM file, the chain included; with it and its ``key`` the service speaks TLS, and nothing else.
-        key: a PEM file without a password. Both are read now, and not again.
-        export_root: a folder or a prefix of a bucket, below which requests may export and fork snapshots, with the
-            rights of the driver. Without it they cannot.
+        certificate: a PEM file with the certificate chain. With ``certificate`` and ``key`` the service accepts only
+            TLS connections.
+        key: a PEM file without a password. Both files are read once, by this call.
+        export_root: a folder or a prefix of a bucket. Requests may export, fork and copy snapshots below it, with the
+            permissions of the driver. None: they cannot.
 
     Returns:
-        The server; ``stop()`` ends it, and so does leaving ``with penstock.serve() as server:``.
+        The server. ``stop()`` stops it, as does leaving ``with penstock.serve() as server:``.
 
     Raises:
-        ConfigError: no such address or port, a missing or weak token, files that do not fit, or a server with other
+        ConfigError: an invalid host or port, a missing or weak token, invalid certificate files, or a server with other
             settings runs already.
-        ResourceError: no such port is free.
+        ResourceError: no requested port is free, or the server did not start.
     """
     reservation = reserve(host, port, token, certificate=certificate, key=key, export_root=export_root)
     try:
@@ -238,7 +239,7 @@ def reserve(
     export_root: str | PathLike[str] | None = None,
     retries: int = PORT_RETRIES,
 ) -> Reservation:
-    """Reserve a server, see ``serve``, without starting it. ``retries``: number of next ports to try."""
+    """Reserve a server (see ``serve``) without starting it. ``retries``: number of next ports to try."""
     paths = [None if path is None else fspath(path) for path in (certificate, key, export_root)]
     return Reservation(ServerSettings(host, port, token, paths[0], paths[1], paths[2], retries))
 
@@ -257,8 +258,8 @@ def _listening(settings: ServerSettings) -> socket.socket:
         raise ConfigError(f"rest.host={host!r} is not an IP address; write for example 127.0.0.1 or 0.0.0.0") from None
     ports = settings.ports
     for port in ports:
-        # With the protocol left to its default asyncio would leave Nagle's algorithm on: an answer's body could wait
-        # 40 ms until the other side acknowledges its head.
+        # The protocol is explicit, because otherwise asyncio does not disable Nagle's algorithm: the body of an answer
+        # could wait 40 ms until the client acknowledges its headers.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

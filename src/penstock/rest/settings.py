@@ -9,7 +9,7 @@ from penstock.errors import ConfigError, LocationError
 from penstock.snapshots.store.stores import location_text
 
 MIN_TOKEN = 16
-"""Characters: shorter ones can be tried out."""
+"""Fewest characters of a token. Shorter ones can be guessed."""
 LAST_PORT = 65535
 PORT_RETRIES = 16
 """Number of next ports to try if a port is in use. Spark's UI has the same default (``spark.port.maxRetries``)."""
@@ -18,14 +18,20 @@ LOOPBACK_NAMES = ("localhost",)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one; a range: the first free one of it; any
-    other number: that port or, if it is in use, one of the next ``retries``. ``token``: required of every request;
-    None: the service makes one; empty: none is required. ``certificate``, ``key``: files; with both the service uses
-    TLS. ``export_root``: below which snapshots may be exported and forked, None: nowhere.
+    """Settings of one server.
+
+    Attributes:
+        host: an IP address or ``localhost``.
+        port: 0: any free port. A range: its first free port. Any other number: this port or, if it is in use, one of
+            the next ``retries``.
+        token: token that every request must carry. None: the service creates one. Empty: no token is required.
+        certificate, key: PEM files. With both the service uses TLS.
+        export_root: folder or prefix below which snapshots may be exported, forked and copied. None: nowhere.
 
     Raises:
-        ConfigError: an address beyond loopback without a token; a token that is too short or no header could carry; a
-            port or host that is none; a certificate without a key; an empty path.
+        ConfigError: a host other than loopback without a token; a token that is too short or that a header cannot
+            carry; an invalid port, host or export root; a certificate without a key or a key without a certificate; an
+            empty path.
     """
 
     host: str = "127.0.0.1"
@@ -79,7 +85,14 @@ class ServerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """``host`` without a port: ``127.0.0.1``, ``::1``, ``localhost``. Raises ConfigError if it is empty."""
+    """Return True for ``localhost`` and loopback addresses such as ``127.0.0.1`` and ``::1``.
+
+    Args:
+        host: name or address, without a port.
+
+    Raises:
+        ConfigError: the host is empty.
+    """
     if not host:
         raise ConfigError("rest.host is empty; write an IP address, for example 127.0.0.1, or 0.0.0.0 for all")
     if host.lower() in LOOPBACK_NAMES:

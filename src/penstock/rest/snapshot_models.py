@@ -1,4 +1,4 @@
-"""JSON models of snapshots, as ``penstock snapshot list`` and ``show`` have them."""
+"""JSON models of snapshots, with the content of ``penstock snapshot list`` and ``show``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.rest.models import FromAttributes, Redacted
 from penstock.snapshots.commands.requests import MAX_TIMEOUT_MS
 
 FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-"""One segment of a path, which hides nothing and leads nowhere else."""
+"""One segment of a path. It is not hidden and does not lead to another directory."""
 
 
 class SnapshotSummary(FromAttributes):

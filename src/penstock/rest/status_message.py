@@ -22,11 +22,11 @@ _DESCRIPTIONS = {
     Verb.COLLECT_FILES: "Removing files that no snapshot needs",
 }
 _BEGINNING = (ExecutionState.STARTING, ExecutionState.RESTARTING)
-"""Slots are asked for, and none of this Generation has been given back."""
+"""States in which slots are requested and no slot of this generation has been released."""
 
 
 def has_converged(view: ExecutionView, spec: QuerySpec) -> bool:
-    """Return True if the query is what it should be. One that failed has ended, as its spec says."""
+    """Return True if the query has its requested state and parallelism. A failed query counts as stopped."""
     if view.state is ExecutionState.FAILED:
         return spec.state is WantedState.STOPPED
     as_wanted = view.state.value == spec.state.value
@@ -37,7 +37,7 @@ def describe(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str
     """Describe what the query does and, if it differs from ``spec``, the current step towards it.
 
     Args:
-        verbs: of the operations on it that are under way. What its program asked it for is not among them.
+        verbs: the verbs of the running operations on it. Requests of its own program are not operations.
     """
     view = facts.view
     usually = facts.message.partition("\n")[0]
@@ -88,7 +88,7 @@ def _of_snapshot(operation: Operation, order: SnapshotOrder, view: ExecutionView
 
 
 def _checkpoint_of(operation: Operation, order: SnapshotOrder, view: ExecutionView) -> CheckpointView | None:
-    """Return the checkpoint of the operation. Of several concurrent ones without a label it is the next."""
+    """Return the checkpoint of the operation: the first matching one in progress, else the last matching one."""
     own = [
         one
         for one in view.checkpoints

@@ -1,1 +1,1 @@
-"""Kits for authors: does an operator, a source, a sink or a state backend keep its contract?"""
+"""Conformance kits for authors of operators, sources, sinks and state backends."""

@@ -1,8 +1,9 @@
 """Conformance kit for authors of operators, sources and sinks: checks the contract under stops and restores.
 
-Each check runs the component once without interruption, or takes the expected outcome as an argument. Then come many
-seeded runs: input is cut into slices, snapshots are taken at any moment, and a fresh instance continues from one of
-them, through the formats in which snapshots are stored. The outcome must be the same. A failure names the seed.
+A check knows the expected outcome from its arguments or from one run without interruption. Then it makes many seeded
+runs: the input is cut into slices, snapshots are taken at random moments, and a new instance continues from one of
+them. Snapshots are encoded and decoded as in a stored snapshot. The outcome must always be the same. A failure names
+the seed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from penstock.testing.failure import SimulationFailure
 from penstock.worker.chain import Chain, open_stages
 
 SCHEDULES = 50
-"""Enough to meet each pair of things that can happen, for inputs of a few dozen rows."""
+"""Default number of seeded runs. For inputs of a few dozen rows, they cover each pair of possible events."""
 MAX_PARALLELISM = 8
 LOOKS = 1_000
-"""A source whose looks go on finding splits after so many is not one for this check."""
+"""Most calls of ``Source.discover``. The check does not read splits that a source would find later."""
 
 Input: TypeAlias = pa.RecordBatch | int
 """Rows, or a watermark (microseconds): no row of a later batch has an earlier event time."""
@@ -43,7 +44,7 @@ Outcome = Callable[[Rows], object]
 
 
 def multiset(rows: Rows) -> object:
-    """The outcome that counts for most operators: which rows, how often, in any order."""
+    """Return the rows with their counts, in any order. This is the outcome that counts for most operators."""
     return Counter(repr(list(row.items())) for row in rows)
 
 
@@ -56,17 +57,18 @@ def check_operators(
     outcome: Outcome = multiset,
     schedules: int = SCHEDULES,
 ) -> None:
-    """A chain of operators yields the same whatever the slices, and wherever it was stopped and restored.
+    """Check that a chain of operators has the same outcome for any slices of its input and any stops and restores.
 
     Args:
-        specs: in order; ``create`` is called for every restore.
-        inputs: what comes in. Everything between two watermarks may be cut anywhere.
-        outcome: of all output rows, what has to be equal; for output that depends on where epochs end (update mode)
-            for example the latest row of each key.
+        specs: the operators, in order. ``create`` is called again for every restore.
+        inputs: the input, in order. The check cuts batches into slices at random rows.
+        outcome: function of all output rows whose result must be equal. For output that depends on the ends of epochs
+            (update mode) it may return, for example, the latest row of each key.
+        schedules: number of seeded runs.
 
     Raises:
         SimulationFailure: a run differs from the one without interruption, or a watermark falls.
-        Exception: what an operator raised.
+        Exception: an operator raised it.
     """
     expected = outcome(_ChainRun(specs, inputs, None).run())
     for seed in range(schedules):
@@ -77,7 +79,7 @@ def check_operators(
 
 @dataclass
 class _Stored:
-    """A snapshot of a chain: its state as it is stored, and where its input and output were."""
+    """Snapshot of a chain: its state in stored form, and the positions of its input and output."""
 
     states: dict[str, tuple[dict[str, bytes], bytes]]
     watermark_us: int | None
@@ -86,7 +88,7 @@ class _Stored:
 
 
 class _ChainRun:
-    """``random``: None for the run without interruption."""
+    """One run of a chain. ``random``: None for the run without interruption."""
 
     def __init__(self, specs: Sequence[OperatorSpec], inputs: Sequence[Input], random: Random | None) -> None:
         self._specs = specs
@@ -140,7 +142,7 @@ class _ChainRun:
         self._stored = _Stored(states, self._watermark_us, list(self._left), len(self._rows))
 
     def _restore(self, stored: _Stored, closing: ExitStack) -> None:
-        """Restore a fresh instance, so that everything after the snapshot is undone."""
+        """Restore a new instance, and undo everything after the snapshot."""
         states = {
             operator_id: RestoredState(
                 {name: _pieces(data) for name, data in tables.items()},
@@ -176,13 +178,14 @@ class _ChainRun:
 
 
 def check_source(source: Source, schedules: int = SCHEDULES) -> None:
-    """A source whose content does not change gives every row once, wherever its readers are stopped and restored.
+    """Check that a source yields every row once, in order, for any stops and restores of its readers.
 
     Args:
-        source: with at least one split that ends.
+        source: a source whose content does not change, with at least one split. All splits must end.
+        schedules: number of seeded runs.
 
     Raises:
-        SimulationFailure: the rows of a run differ from those that were read without interruption.
+        SimulationFailure: the rows of a run differ from those of the run without interruption.
     """
     expected = _read_all(source, None)
     for seed in range(schedules):
@@ -193,7 +196,7 @@ def check_source(source: Source, schedules: int = SCHEDULES) -> None:
 
 
 def _read_all(source: Source, random: Random | None) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of every split, each read by a reader of its own, in order."""
+    """Return the rows of every split, in order. Each split has its own reader."""
     state: Plain = None
     splits: list[Split] = []
     for _ in range(LOOKS):
@@ -243,14 +246,16 @@ def check_sink(
     batches: Sequence[pa.RecordBatch],
     schedules: int = SCHEDULES,
 ) -> None:
-    """A two-phase sink shows every row of every committed epoch once, through crashes at any point.
+    """Check that every row of every committed epoch of a two-phase sink is visible once, for crashes at any point.
 
     Args:
-        make: called with the schedule's number: a sink with a target of its own, and what a reader sees there now.
-        batches: the rows to be written, more or less one epoch each.
+        make: called with the number of the run. Returns a sink with its own target, and a function that returns the
+            rows that are visible at the target.
+        batches: the rows to write. Each epoch has one batch.
+        schedules: number of seeded runs.
 
     Raises:
-        SimulationFailure: rows are missing, there twice, or there before their epoch is committed.
+        SimulationFailure: rows are missing, duplicated, or visible before their epoch is committed.
     """
     for seed in range(schedules):
         sink, visible = make(seed)
@@ -259,7 +264,12 @@ def check_sink(
 
 @dataclass
 class _SinkRun:
-    """``_done``: so many batches are in committed epochs. ``_prepared``: epochs of complete snapshots, uncommitted."""
+    """One run of a sink.
+
+    Attributes:
+        _done: number of batches in committed epochs.
+        _prepared: uncommitted epochs of complete snapshots, each with its value of ``_done`` after the commit.
+    """
 
     sink: Sink
     visible: Callable[[], Rows]
@@ -282,12 +292,12 @@ class _SinkRun:
                 raise SimulationFailure(f"seed {seed}: a reader sees {visible}\ninstead of {expected}", "sinks")
 
     def _one_generation(self) -> None:
-        """Begins as after a crash, and ends with one, unless everything is committed."""
+        """Run one generation. It begins as after a crash, and either crashes or commits all batches."""
         self._generation += 1
         committer = self.sink.create_committer()
         committer.open("query")
         if self._last is not None and not self._logged and self.random.random() < 0.5:
-            committer.commit(self._last)  # its outcome was not logged
+            committer.commit(self._last)  # the outcome was not logged, so the commit is repeated
         elif self._last is not None:
             self._logged = True
             committer.commits_logged(self._last.epoch)
@@ -302,14 +312,14 @@ class _SinkRun:
                 self.random.choice(writers).write(part)
             position += 1
             if crash and self.random.random() < 0.3:
-                break  # in the middle of an epoch
+                break  # a crash in the middle of an epoch
             self._epoch += 1
             prepared = {subtask: writer.prepare(self._epoch) for subtask, writer in enumerate(writers)}
             messages = {subtask: message for subtask, message in prepared.items() if message is not None}
             permit = EpochCommit("query", self._epoch, messages, self._batch)
             self._batch += bool(messages)
             if crash and self.random.random() < 0.3:
-                self._prepared.append((permit, position))  # complete, but the driver died before the commit
+                self._prepared.append((permit, position))  # the snapshot is complete; a crash before the commit
                 break
             self._commit(committer, permit, position)
         for writer in writers:
@@ -319,7 +329,7 @@ class _SinkRun:
     def _commit(self, committer: Any, permit: EpochCommit, behind: int) -> None:
         committer.commit(permit)
         if self._last is not None and self.random.random() < 0.5:
-            committer.commits_logged(self._last.epoch)  # rode on a later entry
+            committer.commits_logged(self._last.epoch)  # a later log entry contains the commit
         self._last, self._logged, self._done = permit, False, behind
 
     def _writer(self, subtask: int) -> SinkWriter:
@@ -333,7 +343,7 @@ def _halves(batch: pa.RecordBatch, random: Random) -> list[pa.RecordBatch]:
     return [part for part in (batch.slice(0, cut), batch.slice(cut)) if part.num_rows]
 
 
-# -- as a snapshot stores it ------------------------------------------------------------------------------------------
+# -- stored form ------------------------------------------------------------------------------------------------------
 
 
 def _json(value: Any) -> bytes:

@@ -1,9 +1,9 @@
-"""The conformance kit of state backends: what every ``StateBackend`` must do, checked against a dict.
+"""Conformance kit for authors of state backends: compares the tables of a ``StateBackend`` with dicts.
 
     check_backend(lambda: MyBackend(...))
 
-runs every check of ``CHECKS``; a test per check (``CHECKS`` as its parameters, ``run_check``) tells more at a glance.
-Runs are seeded: a failure comes again.
+runs all ``CHECKS``. To get one test per check, parametrize a test with ``CHECKS`` and call ``run_check``. Runs are
+seeded, so failures are reproducible.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from penstock.testing.table_kit_driver import LAST, Difference, Moment, TableDri
 
 STEPS = 40
 SEEDS = 1
-"""Runs of so many steps per shape: with a dozen keys each they meet most pairs of calls."""
+"""Number of runs per shape, each with ``STEPS`` calls. With about a dozen keys they cover most pairs of calls."""
 
 _LARGE_ROWS = 40_000
 
 
 def check_backend(make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
-    """Every check.
+    """Run all checks.
 
     Args:
-        make_backend: a new backend, each time.
-        restore_into: as ``make_backend``, of the backend that content is loaded into; the same by default.
+        make_backend: returns a new backend at each call.
+        restore_into: returns a new backend into which captured content is loaded. By default ``make_backend``.
 
     Raises:
-        SimulationFailure: the first check that fails, its meaning, and what differed.
-        Exception: what the backend raised.
+        SimulationFailure: a check failed. The text has its name, its meaning and the difference.
+        Exception: the backend raised it.
     """
     for one in CHECKS:
         run_check(one, make_backend, restore_into)
 
 
 def run_check(one: Check, make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
-    """One of ``CHECKS``; otherwise as ``check_backend``."""
+    """Run one of ``CHECKS``. Other arguments and errors: see ``check_backend``."""
     bench = Bench(make_backend, restore_into or make_backend)
     try:
         one.run(bench)
@@ -362,7 +362,7 @@ def loading_several_bases(bench: Bench) -> None:
             go_on(bench.loaded(pieces, shape, moment.rows, driver.known_keys()), random)
 
 
-# -- going back -------------------------------------------------------------------------------------------------------
+# -- restore points ---------------------------------------------------------------------------------------------------
 
 
 @check("a table that can go back to a capture is what it was then, whatever came after, and begins there anew")
@@ -380,7 +380,7 @@ def going_back(bench: Bench) -> None:
 
 
 def _went_back(driver: TableDriver, random: Random) -> bool:
-    """To one of several moments; False if the backend keeps none."""
+    """Restore one of several captured moments. Return False if the backend keeps none."""
     kept: list[tuple[Moment, RestorePoint]] = []
     for _ in range(random.randint(1, 4)):
         moment = driver.capture()
@@ -425,7 +425,7 @@ def any_sequence_of_calls(bench: Bench) -> None:
 
 
 class _AnySequence:
-    """Calls as a seed chooses them, with up to three captures outstanding."""
+    """Random sequence of calls, with up to three unreleased captures."""
 
     def __init__(self, bench: Bench, shape: Shape, random: Random) -> None:
         self._bench = bench
@@ -499,7 +499,7 @@ class _AnySequence:
             moment.capture.release()
 
     def _load(self) -> None:
-        """Go on with another table, which holds what this one did at its last capture."""
+        """Continue with a new table, loaded with the content of a capture, in one of five calls."""
         if self._random.random() < 0.8:
             return
         moment = self._driver.capture()

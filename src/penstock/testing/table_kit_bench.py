@@ -1,4 +1,4 @@
-"""Test bench of the state table kit: tables of the backend under test next to reference dicts."""
+"""Test bench of the state table kit: creates tables of the backend under test, each with a reference dict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeBackend: TypeAlias = Callable[[], StateBackend]
 
 @dataclass
 class Bench:
-    """Test bench of a check. ``restore_into``: makes the backend into which captured content is loaded."""
+    """Test bench of one check. ``restore_into``: creates the backend into which captured content is loaded."""
 
     make_backend: MakeBackend
     restore_into: MakeBackend
@@ -28,13 +28,13 @@ class Bench:
         return self._driver(self.make_backend, shape)
 
     def loaded(self, pieces: Sequence[StoredRows], shape: Shape, rows: Rows, raw: dict[Key, Any]) -> TableDriver:
-        """A table of the other backend that these pieces were loaded into."""
+        """Create a table in the backend of ``restore_into``, and load these pieces into it."""
         driver = self._driver(self.restore_into, shape)
         driver.load(pieces, rows, raw)
         return driver
 
     def _driver(self, make: MakeBackend, shape: Shape) -> TableDriver:
-        """A check's tables are all of one backend, which keeps them apart."""
+        """Create a table with a new name. All tables of one check and one factory share a backend."""
         if make not in self._opened:
             self._opened[make] = make()
         self._tables += 1
@@ -48,7 +48,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Check:
-    """``meaning``: the sentence of the contract that it holds a backend to."""
+    """Check of the kit. ``meaning``: the sentence of the contract that it checks."""
 
     name: str
     meaning: str
@@ -59,7 +59,7 @@ CHECKS: list[Check] = []
 
 
 def check(meaning: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-    """Make a function one of the ``CHECKS``, under its name."""
+    """Register a function in ``CHECKS``, under its name."""
 
     def register(run: Callable[[Bench], None]) -> Callable[[Bench], None]:
         CHECKS.append(Check(run.__name__.replace("_", " "), meaning, run))
@@ -70,7 +70,7 @@ def check(meaning: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench],
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Says in which of a check's cases it was."""
+    """Add the name of the current case to errors that the block raises."""
     try:
         yield
     except Difference as difference:
@@ -85,14 +85,14 @@ def some_keys(shape: Shape, random: Random, most: int = 6) -> list[tuple[Any, ..
 
 
 def edit(driver: TableDriver, keys: list[tuple[Any, ...]], random: Random) -> None:
-    """All value columns at times, some at others."""
+    """Write random values for these keys, to a random selection of the value columns."""
     every = range(len(driver.shape.values))
     columns = [column for column in every if random.random() < 0.8]
     driver.edit(keys, [driver.shape.value(random) for _ in keys], columns)
 
 
 def go_on(driver: TableDriver, random: Random) -> None:
-    """A loaded table is like any other."""
+    """Use a loaded or restored table in many ways: it must behave like any other table."""
     shape = driver.shape
     driver.scan(3)
     driver.find(some_keys(shape, random))

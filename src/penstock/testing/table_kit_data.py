@@ -1,4 +1,4 @@
-"""Test data of the keyed table kit: key and value types with interesting values, and their comparison."""
+"""Test data of the state table kit: key and value types with values that include edge cases, and their comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.state.table import TableSpec
 
 Frozen: TypeAlias = Any
-"""A value as something that is hashable and equal exactly for what counts as equal."""
+"""Hashable form of a value. The forms of two values are equal if and only if the values count as equal."""
 
 _OTHER_NAN: float = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
 MOMENT = pa.timestamp("us", "UTC")
@@ -34,7 +34,7 @@ def micros(value: dt.datetime) -> int:
 
 @dataclass(frozen=True)
 class Kind:
-    """An Arrow type and some of its values; null is one more."""
+    """Arrow type and some of its values. Null is always possible, too."""
 
     type: pa.DataType
     values: tuple[Any, ...]
@@ -88,7 +88,7 @@ VALUE_KINDS: dict[str, Kind] = {
 
 
 def freeze(value: Any, key: bool = False) -> Frozen:
-    """``key``: as Spark compares keys, -0.0 equal to 0.0. Every NaN is the same."""
+    """Return the hashable form of a value. All NaNs are equal. ``key``: -0.0 equals 0.0, as in Spark's keys."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else (value + 0.0 if key else value).hex()
     if isinstance(value, dict):
@@ -99,7 +99,7 @@ def freeze(value: Any, key: bool = False) -> Frozen:
 
 
 def frozen_rows(columns: Sequence[pa.Array], rows: int) -> list[tuple[Frozen, ...]]:
-    """The rows of these columns, exactly: -0.0 is not 0.0 here, keys must come back normalised."""
+    """Return the rows of these columns. -0.0 differs from 0.0, because tables must return normalized keys."""
     if not columns:
         return [()] * rows
     return list(zip(*[[freeze(value) for value in column.to_pylist()] for column in columns], strict=True))
@@ -111,12 +111,12 @@ def arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 
 @dataclass(frozen=True)
 class Shape:
-    """A table to try: which columns, and what else its spec says.
+    """Columns and other properties of a table under test.
 
     Attributes:
-        keys: its key columns; their values are what it is filled with.
-        values: its value columns, without that of the marks.
-        keeps_arrays: see ``TableSpec``; there is no index of whole keys from the beginning either.
+        keys: the key columns, with the values that the table is filled with.
+        values: the value columns, without the column of marks.
+        keeps_arrays: see ``TableSpec``. If True, ``TableSpec.indexes_keys`` is False.
     """
 
     name: str
@@ -164,7 +164,7 @@ WINDOWS = Kind(WINDOW, tuple({"start": moment(s), "end": moment(s + 5)} for s in
 PLAIN = Shape("a number and a name", (SMALL_INT, NAME), (COUNT, VALUE_KINDS["string"]))
 
 LARGE = Shape("a number and its name", (SMALL_INT, NAME), (COUNT,))
-"""For many rows, whose keys a check makes itself."""
+"""Shape for many rows. The checks that use it create their own keys."""
 
 SHAPES: tuple[Shape, ...] = (
     PLAIN,

@@ -1,4 +1,4 @@
-"""A keyed table beside a dict that does the same: every call is made on both and what they show is compared."""
+"""Keyed table and reference dict: every call is made on both, and the results are compared."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from penstock.testing.table_kit_data import MAX_PARALLELISM, Frozen, Shape, arra
 
 Key = tuple[Frozen, ...]
 Rows = dict[Key, tuple[Frozen, ...]]
-"""Value columns by key; the marks' column, if there is one, is the first."""
+"""Values by key. If the table marks changes, the mark is the first value."""
 
 LAST = MAX_PARALLELISM - 1
 
 
 class Difference(AssertionError):
-    """The table did not do what the dict did."""
+    """The table and the dict differ."""
 
 
 def expect(found: object, expected: object, what: str) -> None:
-    """Raise ``Difference`` unless they are equal; of sets and dicts it says what is too much and what lacks."""
+    """Raise ``Difference`` unless both are equal. For dicts the text has the surplus, missing and different entries."""
     if found == expected:
         return
     if isinstance(found, dict) and isinstance(expected, dict):
@@ -44,14 +44,14 @@ def expect(found: object, expected: object, what: str) -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """A capture and what the dict held when it was taken."""
+    """Capture of a table, and the content of the dict when it was taken."""
 
     capture: TableCapture
     rows: Rows
 
 
 class TableDriver:
-    """One table of a shape, and its dict. What the dict knows of a row is its frozen key and values."""
+    """One table of a shape, and its reference dict. The dict has the frozen key and values of each row."""
 
     def __init__(self, table: KeyedTable, shape: Shape) -> None:
         self.table = table
@@ -63,7 +63,7 @@ class TableDriver:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def edit(self, keys: Sequence[tuple[Any, ...]], values: Sequence[tuple[Any, ...]], columns: Sequence[int]) -> None:
-        """Give these keys (of equal ones the last) these values in some value ``columns``, by position."""
+        """Write ``values`` to some value ``columns``, given by position. Of equal keys the last one counts."""
         given = self._key_arrays(keys)
         frozen = [self._freeze_key(key) for key in keys]
         last = {key: position for position, key in enumerate(frozen)}
@@ -83,7 +83,7 @@ class TableDriver:
             self._raw[key] = keys[position]
 
     def add(self, keys: Sequence[tuple[Any, ...]], values: Sequence[tuple[Any, ...]]) -> None:
-        """New rows: of equal keys the first, and none that are there."""
+        """Add rows. Of equal keys the first one counts; keys that exist already are left out."""
         absent: dict[Key, int] = {}
         for position, key in enumerate(keys):
             if (frozen := self._freeze_key(key)) not in self.rows:
@@ -125,7 +125,7 @@ class TableDriver:
             del self.rows[key]
 
     def take_due(self, until_us: int, batch_rows: int) -> Iterator[None]:
-        """Step by step: the caller may capture in between."""
+        """Take the due rows step by step. The caller may capture between the steps."""
         due = self._due(until_us)
         taken: list[int] = []
         for found in self.table.take_due(until_us, batch_rows):
@@ -150,11 +150,11 @@ class TableDriver:
         expect(left, len(self.rows), "forget_due: the rows left in the end")
 
     def _due(self, until_us: int) -> dict[Key, int]:
-        """The rows that are, and their moments."""
+        """Return the keys of the due rows, and their event times in microseconds."""
         return {key: time for key in self.rows if (time := self._time(key)) is not None and time <= until_us}
 
     def take_marked(self, batch_rows: int) -> Iterator[None]:
-        """Step by step: the caller may capture in between."""
+        """Take the marked rows step by step. The caller may capture between the steps."""
         marked = {key: row for key, row in self.rows.items() if row[0]}
         expect(self.table.has_marks, bool(marked), "has_marks")
         seen: set[Key] = set()
@@ -176,12 +176,12 @@ class TableDriver:
         expect(self.table.has_marks, False, "has_marks, after they were cleared")
 
     def load(self, pieces: Iterable[StoredRows], rows: Rows, raw: dict[Key, tuple[Any, ...]]) -> None:
-        """Into the table, which is new. ``rows``: what they hold."""
+        """Load pieces into the table, which must be new. ``rows``: their content. ``raw``: their keys as given."""
         self.table.load(pieces)
         self.rows, self.start, self._raw = dict(rows), dict(rows), dict(raw)
 
     def restore(self, point: RestorePoint, moment: Moment) -> None:
-        """To a moment of which little has changed since."""
+        """Replace the table by the one of a restore point. ``moment``: the captured moment of this point."""
         table = point.restore()
         if table is None:
             raise Difference(f"the table does not go back to capture {moment.capture.serial}, which it kept")
@@ -233,7 +233,7 @@ class TableDriver:
         return Moment(capture, dict(self.rows))
 
     def check_base(self, moment: Moment, first: int = 0, last: int = LAST) -> list[StoredRows]:
-        """The base of these key groups is what the table held at that moment. Returns its pieces."""
+        """Check that the base of these key groups is the table's content at that moment. Return its pieces."""
         what = f"base of capture {moment.capture.serial}, key groups {first} to {last}"
         pieces = [StoredRows(batch, False) for batch in moment.capture.base(first, last)]
         rows: Rows = {}
@@ -246,8 +246,17 @@ class TableDriver:
     def check_delta(
         self, since: Moment | None, moment: Moment, first: int = 0, last: int = LAST
     ) -> list[StoredRows] | None:
-        """The delta since an earlier moment (None: the table's start) leads from that to this one. Returns its pieces,
-        None if the table does not know."""
+        """Check that the delta since an earlier moment leads from the content at that moment to this one.
+
+        Args:
+            since: the earlier moment; None: the initial content of the table.
+            moment: the later moment.
+            first: first key group.
+            last: last key group, inclusive.
+
+        Returns:
+            The pieces of the delta; None if the table does not know the changes.
+        """
         serial, before = (0, self.start) if since is None else (since.capture.serial, since.rows)
         bound = moment.capture.changed_since(serial)
         if bound is None:
@@ -270,7 +279,7 @@ class TableDriver:
     def _stored(
         self, pieces: list[StoredRows], schema: pa.Schema, first: int, last: int, what: str
     ) -> Iterator[tuple[Key, tuple[Frozen, ...]]]:
-        """The rows of a base or delta, with what holds for both checked."""
+        """Yield the rows of a base or delta, and check the rules that hold for both."""
         before = first
         keys = len(self.shape.keys)
         for piece in pieces:
@@ -288,10 +297,10 @@ class TableDriver:
             values = frozen_rows(batch.columns[1 + keys :], batch.num_rows)
             yield from zip(frozen_rows(batch.columns[1 : 1 + keys], batch.num_rows), values, strict=True)
 
-    # -- the dict -----------------------------------------------------------------------------------------------------
+    # -- reference dict -----------------------------------------------------------------------------------------------
 
     def in_groups(self, rows: Rows, first: int, last: int) -> Rows:
-        """Those of key groups ``[first, last]``."""
+        """Return the rows of key groups ``[first, last]`` (both inclusive)."""
         if (first, last) == (0, LAST):
             return dict(rows)
         spread = len(self.shape.keys) if self.shape.key_group_columns is None else self.shape.key_group_columns
@@ -302,11 +311,11 @@ class TableDriver:
         }
 
     def known_keys(self) -> dict[Key, tuple[Any, ...]]:
-        """Every key that was ever written, as it was given."""
+        """Return all keys that were ever written, as given, by their frozen form."""
         return dict(self._raw)
 
     def present(self, random: Random, count: int) -> list[tuple[Any, ...]]:
-        """Some keys that are there."""
+        """Return up to ``count`` random existing keys."""
         chosen = random.sample(list(self.rows), min(count, len(self.rows)))
         return [self._raw[key] for key in chosen]
 
@@ -318,7 +327,7 @@ class TableDriver:
         return tuple(freeze(value, key=True) for value in key)
 
     def _time(self, key: Key) -> int | None:
-        """The event time of a row, in microseconds."""
+        """Return the event time of a row in microseconds, or None if it is null."""
         assert self.shape.event_time is not None
         column, *fields = self.shape.event_time
         keys = len(self.shape.keys)
@@ -329,5 +338,5 @@ class TableDriver:
 
 
 def _unmarked(rows: Rows, shape: Shape) -> Rows:
-    """Null and False are alike as marks."""
+    """Return the rows with marks as booleans: null and False are equal as marks."""
     return {key: (bool(row[0]), *row[1:]) for key, row in rows.items()} if shape.marks_changes else rows

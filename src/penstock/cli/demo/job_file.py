@@ -1,4 +1,4 @@
-"""The user's ``demo/job.py``: loaded from its path, so that an edited one runs."""
+"""Loader of the user's ``demo/job.py``. It is loaded from its path, so that an edited file takes effect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Job:
     """Job that the demo runs, as defined by the file.
 
     Attributes:
-        build: ``delays(flights, control)``: the DataFrame; ``control`` is a path, empty for full speed.
-        schema: of the input, as a DDL string.
-        delay: the watermark's delay, for example ``1 hour``.
-        window_end: the output column that tells when a window is closed.
-        source: the text of ``delays``.
+        path: path of the file.
+        build: ``delays(flights, control)``, which returns the DataFrame. ``control`` is a path; empty: full speed.
+        schema: schema of the input, as a DDL string.
+        delay: delay of the watermark, for example ``1 hour``.
+        window_end: output column with the end of the window.
+        source: source code of ``delays``.
     """
 
     path: Path
@@ -40,8 +41,8 @@ def load_job(path: Path | None = None) -> Job:
     """Load a job file, by default the repository's.
 
     Raises:
-        ResourceError: there is no such file.
-        ConfigError: it lacks one of the names that the demo needs.
+        ResourceError: the file does not exist.
+        ConfigError: the file does not define one of the names that the demo needs.
     """
     path = path or REPOSITORY_JOB
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Spark as the judge: the same DataFrame as a batch over the same files, compared row by row."""
+"""Comparison with Spark: runs the same DataFrame as a batch over the same files and compares the rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from penstock.cli.demo.screen import Screen
 
 
 def judge(spark: SparkSession, job: Job, results: DemoResults, screen: Screen, max_event_time_us: int) -> None:
-    """Fill in the verdict.
+    """Compare with Spark's result, and store the verdict in ``results``.
 
-    Append mode shows a window once the watermark has passed its end, in Structured Streaming as here; a batch shows
-    open ones too. So Spark's rows of windows that end after the watermark are left out, and how many is said.
+    In append mode a window is emitted when the watermark has passed its end, in Structured Streaming and in Penstock. A
+    batch also emits open windows. Therefore Spark's rows of windows that end after the watermark are left out, and
+    their number is reported.
     """
     screen.step("Spark runs the same DataFrame as a batch", "over the same files, without the slow stage's brake")
     began_s = time.monotonic()
@@ -48,13 +49,13 @@ def judge(spark: SparkSession, job: Job, results: DemoResults, screen: Screen, m
 
 
 def read_output(spark: SparkSession, results: DemoResults) -> pa.Table:
-    """The committed rows as any Spark job reads them."""
+    """Return the committed rows, as any Spark job reads them."""
     output: DataFrame = spark.read.parquet(str(results.output))
     return output.toArrow()
 
 
 def in_utc(table: pa.Table) -> pa.Table:
-    """Time stamps in one zone and large strings as strings, so that types compare."""
+    """Convert timestamps to UTC and large strings to strings, so that types are comparable."""
     fields = []
     for field in table.schema:
         kind = pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) and field.type.tz else field.type

@@ -1,4 +1,4 @@
-"""The demo's Spark session: UTC, and its log in a file."""
+"""Spark session of the demo. Its time zone is UTC, and its log goes to a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from penstock.api.sessions import session
 
-# The gateway's logger has the root's level: otherwise Spark says on the screen that it changed it.
+# The gateway's logger has the level of the root. Otherwise Spark prints to the screen that it changed the level.
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -24,7 +24,7 @@ appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n
 
 
 def quiet_session(app_name: str, run: Path) -> SparkSession:
-    """A session that logs to ``spark.log``, Penstock to ``penstock.log``: a lost worker is part of the demo."""
+    """Create the session. Spark logs to ``spark.log`` and Penstock to ``penstock.log``, because a worker is killed."""
     run.mkdir(parents=True, exist_ok=True)
     own = logging.getLogger("penstock")
     own.addHandler(logging.FileHandler(run / "penstock.log", delay=True))

@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file that needs nothing else."""
+"""Report of the demo: one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a run of the demo, the source of its last lines, its report and its exit status."""
+"""Results of a run of the demo, for its last lines, its report and its exit status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.cli.demo.compare import Verdict
 
 @dataclass
 class DemoResults:
-    """Filled in step by step. Sizes in bytes, times in milliseconds unless the name says otherwise."""
+    """Results, filled in step by step. Sizes are in bytes, times in milliseconds unless the name has another unit."""
 
     rows: int
     run: Path

@@ -15,7 +15,7 @@ from penstock.model.metrics import SubtaskMetrics
 
 @dataclass(frozen=True)
 class VertexSample:
-    """One vertex between two looks; shares of time are in [0, 1], averaged over its subtasks."""
+    """One vertex between two samples. Shares of time are in [0, 1], averaged over its subtasks."""
 
     name: str
     rows_per_s: float
@@ -26,7 +26,7 @@ class VertexSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look. ``at_s`` is on the monotonic clock."""
+    """One sample of the query. ``at_s``: monotonic clock, in seconds."""
 
     at_s: float
     view: ExecutionView
@@ -37,7 +37,7 @@ class Sample:
 
     @property
     def backpressured(self) -> float:
-        """The share of the worst vertex."""
+        """Backpressured share of the vertex with the highest share."""
         return max((vertex.backpressured for vertex in self.vertices), default=0.0)
 
     @property
@@ -47,7 +47,7 @@ class Sample:
 
 
 def vertex_samples(before: ExecutionView | None, now: ExecutionView) -> tuple[VertexSample, ...]:
-    """Per vertex in graph order; empty after a new Generation began, until there are two looks at it."""
+    """Return the samples of all vertices in graph order; none unless both views are of the same generation."""
     if before is None or before.generation != now.generation:
         return ()
     earlier = {(s.metrics.vertex, s.metrics.index): s.metrics for s in before.subtasks}
@@ -75,7 +75,7 @@ def _vertex_sample(pairs: Sequence[tuple[SubtaskMetrics, SubtaskMetrics, str]]) 
 
 
 class OutputWatch:
-    """Reads each committed file once, as any reader of the directory could."""
+    """Reader of the output directory. It reads each committed file once."""
 
     def __init__(self, directory: Path, window_end: str) -> None:
         self._directory = directory

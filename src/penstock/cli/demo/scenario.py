@@ -1,4 +1,4 @@
-"""``penstock demo``: the steps, in order. What they found is in ``DemoResults``, how it looks in ``Screen``."""
+"""``penstock demo``: the steps, in order. They store results in ``DemoResults`` and print them with ``Screen``."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ SAMPLE_INTERVAL_S = 0.25
 class Pace:
     """Pace of the demo: speed of arriving files, and amounts to wait for.
 
-    ``slow_us`` per row goes into the control file. Gates are small, so that the pressure reaches the source while
-    there is still input to come.
+    ``slow_us``, the delay per row in microseconds, is written to the control file. Gates are small, so that the
+    backpressure reaches the source before the input ends.
     """
 
     seconds_per_file: float
@@ -58,7 +58,7 @@ TWO_MONTHS = Pace(0.3, slow_us=3000, backlog_bytes=300_000, memory_per_gate="256
 
 
 class Demo:
-    """One run: a session, a query, a feeder, and the facts. ``run`` walks the steps."""
+    """One run of the demo: a session, a query, a feeder and the results. ``run`` executes the steps."""
 
     def __init__(
         self, spark: SparkSession, job: Job, screen: Screen, results: DemoResults, feeder: Feeder, pace: Pace
@@ -191,7 +191,7 @@ class Demo:
         epoch = self._query.view().committed_epoch
         drained = self._watch(
             "[green]draining[/]",
-            # A newer epoch: the metrics are those of slots that run again.
+            # After a newer epoch was committed, the metrics come from the restarted slots.
             lambda sample: (
                 sample.inflight_rows_left == 0
                 and sample.view.inflight_bytes < little
@@ -212,10 +212,10 @@ class Demo:
         )
 
     def _watch(self, headline: str | Callable[[], str], until: Callable[[Sample], bool], timeout_s: float) -> Sample:
-        """Show the query until something holds.
+        """Show the query until a condition holds, and return the sample for which it holds.
 
         Raises:
-            QueryFailed: it ended, or the time is over.
+            QueryFailed: the query ended, or the condition did not hold in time.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._screen.live():
@@ -237,7 +237,7 @@ class Demo:
         view = self._query.view()
         now_s = time.monotonic()
         vertices = vertex_samples(self._before[1] if self._before else None, view)
-        # Slots report twice a second: a shorter base would show rates of nothing.
+        # Slots report twice a second. Over a shorter interval many rates would be zero.
         if self._before is None or now_s - self._before[0] >= 1.0 or self._before[1].generation != view.generation:
             self._before = (now_s, view)
         self._output.look()
@@ -258,7 +258,7 @@ def _recovered(view: ExecutionView, generation_before: int) -> bool:
 
 
 def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Path | None) -> bool:
-    """Run everything; tells whether it passed."""
+    """Run the demo. Return True if it passed."""
     began_s = time.monotonic()
     job = load_job(job_path)
     run = (out / datetime.now().strftime("%Y%m%d-%H%M%S")).resolve()

@@ -1,4 +1,4 @@
-"""The demo on a terminal: numbered steps with one line each, and a live table between them."""
+"""Output of the demo on a terminal: a headline for each numbered step, and a live table between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def megabytes(size: int) -> str:
 
 
 class Screen:
-    """Prints; knows nothing of the query but what it is handed."""
+    """Screen of the demo. It prints only its arguments and does not access the query."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,7 +34,7 @@ class Screen:
         self._last_plain_s = 0.0
 
     def step(self, title: str, shows: str) -> None:
-        """A numbered headline and what it shows, in one line."""
+        """Print a numbered headline and a description, in one line."""
         self._steps += 1
         self._console.print(f"\n[bold cyan]{self._steps}. {title}[/]  [dim]{shows}[/]", highlight=False)
 
@@ -46,7 +46,7 @@ class Screen:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Between entry and exit ``show`` repaints in place."""
+        """Let ``show`` repaint in place within the ``with`` block, if the output is a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -95,7 +95,7 @@ def _table(sample: Sample) -> Table:
 
 
 def short_name(vertex: str) -> str:
-    """``Watermark (at, 1 hour) -> Project [a, b] -> Filter x`` as ``Watermark > Filter``: the screen is narrow."""
+    """Shorten ``Watermark (at, 1 hour) -> Project [a, b] -> Filter x`` to ``Watermark > Filter``."""
     words = [re.split(r"[ \[(]", operator.strip(), maxsplit=1)[0] for operator in vertex.split(" -> ")]
     telling = [word for word in words if word != "Project"]
     return " > ".join(telling or words)

@@ -1,4 +1,4 @@
-"""``penstock demo --spark``: the same DataFrame on plain Structured Streaming, compared with the same batch."""
+"""``penstock demo --spark``: runs the DataFrame on Structured Streaming and compares it with Spark's batch result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.cli.demo.screen import Screen
 
 
 def run_on_spark(console: Console, out: Path, small: bool, job_path: Path | None) -> bool:
-    """Run the job with ``df.writeStream`` over all files; tells whether the result is Spark's batch result."""
+    """Run the job with ``df.writeStream`` over all files. Return True if the result equals Spark's batch result."""
     job = load_job(job_path)
     run = (out / f"{datetime.now():%Y%m%d-%H%M%S}-spark").resolve()
     screen = Screen(console)

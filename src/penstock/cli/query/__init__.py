@@ -1,1 +1,1 @@
-"""``penstock query``: looks at queries and steers them, through the REST service of their driver."""
+"""``penstock query``: shows and controls queries through the REST service of their driver."""

@@ -1,7 +1,7 @@
-"""The command group ``penstock query``: what its verbs have in common.
+"""Command group ``penstock query``: common options of its commands, and the connection to the service.
 
-Exit codes: 0 done, 1 refused, failed or not known (one line on stderr says why and what to do), 2 wrong arguments, 130
-interrupted. With ``--json`` stdout holds one JSON document and nothing else.
+Exit codes: 0 done; 1 refused, failed, or outcome unknown (one line on stderr says why and what to do); 2 wrong
+arguments; 130 interrupted. With ``--json`` stdout has exactly one JSON document.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 CA_VARIABLE = "PENSTOCK_CA"
 MAX_TOKEN_BYTES = 4096
 COMPLETION_TIMEOUT_S = 1.0
-"""Timeout of a shell's completion, for which the user waits."""
+"""Timeout of shell completion, because the user waits for it."""
 
 
 def completed(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Names and ids that begin so. Nothing if the service does not answer at once: a shell shows no errors."""
+    """Return the names and ids that begin with ``incomplete``, for shell completion.
+
+    If the service does not answer in time, the list is empty, because a shell does not show errors.
+    """
     try:
         url, token_file, ca = (ctx.params.get(name) for name in ("url", "token_file", "ca"))
         url, ca = url or os.environ.get(URL_VARIABLE, ""), ca or os.environ.get(CA_VARIABLE)

@@ -150,13 +150,21 @@ def _checkpoint_changes(interval: str, alignment: str) -> dict[str, Any]:
 
 
 def _refuse_ended(change: SpecChange) -> None:
-    """A service says yes to what an ended query was anyway; whoever asks for it takes the query to run."""
+    """Refuse a query that has ended. The service accepts requests that change nothing, but users expect an effect."""
     if change.query.over:
         raise ServiceRefused(f"{change.query.called} has ended: start it again in its program", HTTPStatus.CONFLICT)
 
 
 def _carried_out(service: Service, change: SpecChange, no_wait: bool, as_json: bool) -> Operation | None:
-    """The operation as it ended, or, without waiting, as it began; None if there is none."""
+    """Wait for the operation of a change and return it; with ``no_wait``, return it without waiting.
+
+    Returns:
+        The operation; None if the change needs none.
+
+    Raises:
+        ServiceError: the operation failed.
+        NoAnswer: its outcome is not known.
+    """
     begun, query = change.operation, change.query
     if begun is None or (no_wait and begun.state == RUNNING):
         return begun

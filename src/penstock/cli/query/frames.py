@@ -1,4 +1,4 @@
-"""Frame of ``penstock query watch``: a sample drawn on a number of columns and lines."""
+"""Frame of ``penstock query watch``: draws a sample into a given width and height."""
 
 from __future__ import annotations
 
@@ -22,16 +22,23 @@ NOT_KNOWN = ("-", "-", "-")
 CHECKPOINTS_SHOWN = 5
 RESTARTS_SHOWN = 3
 WIDE = 110
-"""Columns from which on every vertex has its watermark besides."""
+"""Width in columns from which on the table also has the watermark of each vertex."""
 
 
 def frame(sample: Sample, width: int, height: int | None = None, notice: str = "") -> RenderableType:
-    """``height``: lines that it may take; None: as many as it needs. ``notice``: above everything."""
+    """Draw a sample.
+
+    Args:
+        sample: the sample.
+        width: width in columns.
+        height: most lines; None: as many as necessary.
+        notice: text above everything else.
+    """
     restarts = sample.exceptions.restarts[:RESTARTS_SHOWN]
     vertices, checkpoints = len(sample.graph.vertices), min(len(sample.checkpoints), CHECKPOINTS_SHOWN)
     if height is not None:
-        # The notice, three lines of head; a blank and headings above the vertices; a blank, a line and headings above
-        # the checkpoints; a blank above the recoveries; why it failed.
+        # Other lines: the notice; three lines of head; a blank and headings above the vertices; a blank, a line and
+        # headings above the checkpoints; the recoveries and a blank above them; the failure.
         taken = bool(notice) + 3 + 2 + 3 + len(restarts) + bool(restarts) + bool(sample.exceptions.failure)
         room = max(2, height - taken)
         checkpoints = min(checkpoints, max(1, room - vertices))
@@ -48,7 +55,7 @@ def frame(sample: Sample, width: int, height: int | None = None, notice: str = "
 
 
 def bar(busy: float, backpressured: float) -> Text:
-    """Busy, backpressured and idle shares, side by side; readable without colours."""
+    """Draw the busy, backpressured and idle shares of time as one bar. It is readable without colors."""
     at_work = min(BAR_CELLS, round(busy * BAR_CELLS))
     blocked = min(BAR_CELLS - at_work, round(backpressured * BAR_CELLS))
     cells = Text(BUSY * at_work, style="green") + Text(BACKPRESSURED * blocked, style="red")
@@ -88,7 +95,13 @@ def _event_time(graph: Graph) -> int | None:
 
 
 def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:
-    """The first column has what the others leave; those not in ``left`` hold numbers."""
+    """Create a table whose first column takes the remaining width.
+
+    Args:
+        first: heading of the first column.
+        columns: headings of the other columns.
+        left: columns with left-aligned text. All others have right-aligned numbers.
+    """
     table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(first, ratio=1, no_wrap=True, overflow="ellipsis")
     for column in columns:
@@ -97,7 +110,7 @@ def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Tabl
 
 
 def _vertices(sample: Sample, line_count: int, wide: bool) -> list[RenderableType]:
-    """Return the table of vertices. ``line_count``: its lines, one of which gives the number of vertices left out."""
+    """Return the table of vertices in ``line_count`` lines. If necessary, the last line counts the omitted vertices."""
     vertices = sample.graph.vertices
     fits = len(vertices) <= line_count
     table = _table("vertex", [*VERTEX_COLUMNS, *(["watermark"] if wide else [])], (SHARES,))

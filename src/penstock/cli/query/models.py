@@ -1,4 +1,4 @@
-"""Documents of the REST service, as far as they are read here. Other members are ignored."""
+"""Documents of the REST service, with the members that the command line uses. Other members are ignored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class UnderWay(msgspec.Struct, frozen=True):
-    """An operation that has not ended."""
+    """Operation that has not ended."""
 
     id: str
     verb: str
@@ -64,7 +64,7 @@ class Query(msgspec.Struct, frozen=True):
 
     @property
     def called(self) -> str:
-        """``sums (5b0c1f2e)``, or the id alone."""
+        """Name and short id, ``sums (5b0c1f2e)``; only the short id if the query has no name."""
         return f"{one_line(self.name, 60)} ({self.short_id})" if self.name else self.short_id
 
     @property
@@ -156,7 +156,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class SnapshotOperation(Operation, frozen=True):
-    """One that takes a snapshot, or deletes some."""
+    """Operation that takes or deletes snapshots."""
 
     snapshot: str | None = None
     freed_files: int | None = None
@@ -164,7 +164,7 @@ class SnapshotOperation(Operation, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One that is stored."""
+    """Stored snapshot."""
 
     id: str
     checkpoint: int
@@ -182,7 +182,7 @@ class SnapshotList(msgspec.Struct, frozen=True):
 
 
 def understood(service: Service, document: Any, kind: type[T]) -> T:
-    """``document`` as one of these. Raises NoAnswer if it is none."""
+    """Convert a document to the type ``kind``. Raises NoAnswer if it does not have this form."""
     try:
         return convert(document, kind)
     except msgspec.ValidationError as error:

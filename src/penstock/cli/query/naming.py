@@ -1,4 +1,4 @@
-"""Queries found by name, by id, or by the beginning of an id."""
+"""Lookup of queries by name, by id, or by the beginning of an id."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.cli.texts import one_line
 from penstock.errors import ServiceRefused
 
 SHOWN = 5
-"""Queries that an error lists."""
+"""Most queries that an error message lists."""
 
 
 def all_queries(service: Service) -> list[Query]:
-    """Those that run, then those that ended last. Raises as ``Service.get`` does."""
+    """Return the running queries, then the last ones that ended. Errors: see ``Service.get``."""
     return understood(service, service.get("queries").document, QueryList).queries
 
 
 def named_query(service: Service, text: str) -> Query:
-    """The one that ``text`` names. Of several of a name, the one that runs is meant.
+    """Return the query that ``text`` names. If several have this name, the running one is returned.
 
     Raises:
-        ServiceRefused: there is none, or ``text`` fits several. Besides, as ``Service.get`` does.
+        ServiceRefused: no query, or more than one, matches ``text``. Other errors: see ``Service.get``.
     """
     return chosen(all_queries(service), text, service.url)
 
@@ -48,9 +48,10 @@ def chosen(queries: Sequence[Query], text: str, address: str) -> Query:
 
 
 def names_and_ids(service: Service, beginning: str) -> list[tuple[str, str]]:
-    """Return names and ids for a shell's completion, with descriptions.
+    """Return names and ids for shell completion, with descriptions.
 
-    Ids are offered only where there is no name that needs no quotes, or where the user has begun to write one.
+    The id of a query is offered if the query has no name that can be written without quotes, or if the user has typed
+    the beginning of the id.
     """
     found: dict[str, str] = {}
     for query in all_queries(service):

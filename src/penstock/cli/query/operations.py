@@ -1,4 +1,4 @@
-"""Operations of the REST service: wait for their end, with a progress bar on a terminal."""
+"""Operations of the REST service: waits for their end, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 15.0
 """Time without an answer of the service after which the outcome of an operation counts as unknown."""
 RUNNING, SUCCEEDED = "running", "succeeded"
 DRIVER_ENDED = "gone"
-"""State of a stop whose driver has ended with the query; the service has no such state."""
+"""State of a stop operation whose driver has ended with the query. The service itself has no such state."""
 INTERRUPTED = 130
 T = TypeVar("T", bound=Operation)
 
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Operation)
 def followed(service: Service, query: Query, begun: T, *, hidden: bool, status_command: str) -> T:
     """Wait for the end of an operation, with a progress bar on a terminal unless ``hidden``.
 
-    Ctrl-C ends the command, not the operation. The last line says so and names ``status_command``, which shows the
+    Ctrl-C ends the command, but not the operation. Then the last line names ``status_command``, which shows the
     outcome.
     """
     try:
@@ -53,7 +53,7 @@ def succeeded(operation: T, query: Query) -> T:
 
 
 def failure_of(operation: Operation) -> tuple[str, str]:
-    """Return kind and text of the failure, one line each."""
+    """Return the kind and the text of the failure, one line each."""
     failure = operation.error or Failure("Error", "no reason is told")
     return one_line(failure.kind), one_line(failure.text)
 
@@ -63,8 +63,8 @@ def follow(
 ) -> T:
     """Wait for the end of an operation and report its progress.
 
-    A stopped query often is all that its program waited for. If the service refuses connections after a stop was begun,
-    the driver has ended with the query, and the operation's state is ``DRIVER_ENDED``.
+    A driver program often ends with its query. If the service refuses connections after a stop was begun, the driver
+    has ended with the query, and the operation's state is ``DRIVER_ENDED``.
 
     Args:
         status_command: command that shows the outcome, for error messages.

@@ -22,7 +22,7 @@ STYLE_OF = {
 
 
 def print_query(console: Console, query: Query, graph: Graph, exceptions: Exceptions) -> None:
-    """Print a query. ``--json`` has more."""
+    """Print a query. ``--json`` has more details."""
     status, spec = query.status, query.spec
     name = f"{one_line(query.name)}, " if query.name else ""
     _say(console, f"{name}query {one_line(query.id)}, run {one_line(query.run_id)}", "bold")
@@ -53,7 +53,7 @@ def print_query(console: Console, query: Query, graph: Graph, exceptions: Except
 
 
 def state_line(query: Query) -> str:
-    """``running: Processing new data``."""
+    """Return the state as a line: ``running: Processing new data``."""
     status = query.status
     error = f" ({one_line(status.error)})" if status.error else ""
     return f"{one_line(status.state)}{error}: {one_line(status.message)}"
@@ -68,7 +68,7 @@ def checkpoints_line(query: Query) -> str:
 
 
 def restart_line(restart: Restart, at_ms: int) -> str:
-    """One recovery."""
+    """Describe one recovery in a line."""
     ago = age_text(max(0, at_ms - restart.detected_at_ms) / 1000)
     pending = "given up" if restart.given_up else "under way"
     back = pending if restart.duration_ms is None else f"back after {time_text(restart.duration_ms)}"

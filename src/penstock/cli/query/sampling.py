@@ -1,4 +1,4 @@
-"""Rates of a query: its metrics are sums, so two readings of them make a rate."""
+"""Rates of a query. Its metrics are cumulative, so a rate is computed from two readings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.model.metrics import SubtaskMetrics
 CHECKPOINTS = 10
 """Number of newest checkpoints in a sample."""
 QUIET_S = 1.1
-"""Subtasks that take steps report metrics twice a second; one without new metrics for so long takes no steps."""
+"""A subtask without new metrics for this time takes no steps. Others report their metrics twice a second."""
 SETTLE_S = 1.2
-"""Time between two readings that make a rate."""
+"""Time between the two readings of a rate."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class _Reading:
-    """Newest metrics of a subtask, their time, and the rates since the metrics before."""
+    """Newest metrics of a subtask, their time, and the rates since the previous metrics."""
 
     metrics: SubtaskMetrics
     at_s: float
@@ -61,8 +61,8 @@ class _Reading:
     def rates_at(self, now_s: float) -> Rates | None:
         """Return the rates, or None if they are not known yet.
 
-        A subtask without new metrics takes no steps, so it moves no rows. With empty queues it is idle. Otherwise it
-        may be in one long step or have no room for output.
+        A subtask without new metrics takes no steps, so it processes no rows. If its queues are empty, it is idle.
+        Otherwise it may be in one long step or be backpressured, so its shares of time are unknown.
         """
         if now_s - self.at_s < QUIET_S:
             return self.rates
@@ -71,7 +71,7 @@ class _Reading:
 
 
 class Sampler:
-    """Sampler of one query, for one thread. ``clock``: seconds, monotonic."""
+    """Sampler of one query. Not thread-safe. ``clock``: returns monotonic seconds."""
 
     def __init__(self, service: Service, query_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.service = service
@@ -80,10 +80,10 @@ class Sampler:
         self._readings: dict[tuple[str, int, int, int], _Reading] = {}
 
     def take(self) -> Sample:
-        """Take a sample; the first one has no rates.
+        """Take a sample. The first sample has no rates.
 
         Raises:
-            ServiceError: as ``Service.get`` does.
+            ServiceError: see ``Service.get``.
         """
         query_document = self._get()
         query = understood(self.service, query_document, Query)
@@ -140,7 +140,7 @@ def _mean(shares: Sequence[float | None]) -> float | None:
 
 
 def _next_reading(before: _Reading | None, now: SubtaskMetrics, now_s: float) -> _Reading:
-    """Return the reading that follows. Rates are over the subtask's own time, not over the times of readings."""
+    """Return the next reading. Rates are computed over the subtask's own elapsed time, not over the reading times."""
     if before is None:
         return _Reading(now, now_s, None)
     earlier = before.metrics

@@ -1,7 +1,7 @@
 """HTTP client of Penstock's REST service: one short request at a time.
 
-It uses only the standard library. Every request has a connection of its own, a time limit and a size limit. It follows
-no redirect, because the token would go with it, and uses no proxy.
+It uses only the standard library. Every request has its own connection, a time limit and a size limit. The client
+follows no redirects, because they would receive the token, and it uses no proxy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.errors import ConfigError, NoAnswer, ServiceRefused, ServiceUnreac
 from penstock.snapshots.format.envelope import exceeds_value_limit
 
 TIMEOUT_S = 10.0
-"""Of a request as a whole; what the service tells it has at hand."""
+"""Timeout of a whole request. The service answers most requests from memory."""
 MAX_ANSWER_BYTES = 32 << 20
-"""A hundred times what the largest query has to say of itself."""
+"""Largest answer. It is a hundred times the size of the largest answer about a query."""
 MAX_REFUSAL = 300
-"""Characters of an answer that is no problem document."""
+"""Most characters that are printed of an answer that is not a problem document."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Service:
-    """Address of a service, and the token for it; made by ``service_at``. ``tls``: trusted certificates."""
+    """Address of a service, and the token for it. ``service_at`` creates it. ``tls``: trusted certificates."""
 
     address: SplitResult
     token: str | None = field(default=None, repr=False)
@@ -53,33 +53,33 @@ class Service:
         return self.address.geturl().rstrip("/")
 
     def get(self, *path: str, query: str = "") -> Answer:
-        """Return the resource at ``/api/v1/<path>``; the parts of the path are quoted.
+        """Return the resource at ``/api/v1/<path>``. The parts of the path are quoted.
 
         Raises:
-            ServiceUnreachable: no service answers there.
-            ServiceRefused: the service refuses the request, with its reason.
-            NoAnswer: the answer is incomplete, or not one of such a service.
+            ServiceUnreachable: there is no connection to the service.
+            ServiceRefused: the service refuses the request. The text has its reason.
+            NoAnswer: the answer is incomplete, too late, too large, or not an answer of Penstock's service.
         """
         return self._ask("GET", _joined(path) + (f"?{query}" if query else ""))
 
     def patch(self, *path: str, changes: object, tag: str = "") -> Answer:
-        """Send a merge patch for the resource with ``tag``, or without one for a resource without tag.
+        """Send a merge patch for a resource. ``tag``: its entity tag; empty if the resource has no tag.
 
-        Raises as ``get`` does; NoAnswer: the change may have been made.
+        Errors: see ``get``. After NoAnswer the change may have been made.
         """
         guard = {"If-Match": tag} if tag else {}
         return self._ask("PATCH", _joined(path), json.dumps(changes).encode(), {"Content-Type": MERGE_PATCH, **guard})
 
     def post(self, *path: str, body: object, key: str) -> Answer:
-        """Begin an operation. A request with the same key (visible ASCII) begins nothing new.
+        """Begin an operation. Another request with the same key (visible ASCII) does not begin a new one.
 
-        Raises as ``get`` does; NoAnswer: it may have begun.
+        Errors: see ``get``. After NoAnswer the operation may have begun.
         """
         headers = {"Content-Type": JSON, "Idempotency-Key": key}
         return self._ask("POST", _joined(path), json.dumps(body).encode(), headers)
 
     def delete(self, *path: str, query: str = "") -> Answer:
-        """Delete a resource. Raises as ``get`` does; NoAnswer: it may have begun."""
+        """Begin to delete a resource. Errors: see ``get``. After NoAnswer the deletion may have begun."""
         return self._ask("DELETE", _joined(path) + (f"?{query}" if query else ""))
 
     def _ask(
@@ -99,7 +99,7 @@ class Service:
                 ) from error
             try:
                 connection.request(method, self.address.path.rstrip("/") + path, body, self._headers(headers or {}))
-                with connection.getresponse() as response:  # a Ctrl-C while it is collected would be lost
+                with connection.getresponse() as response:  # closed here, as garbage collection would swallow a Ctrl-C
                     text = _whole(response, deadline_s)
             except (OSError, http.client.HTTPException) as error:
                 raise NoAnswer(f"{self.url} did not answer {method} {path}: {_why(error)}") from error
@@ -146,10 +146,17 @@ class Service:
 
 
 def service_at(url: str, token: str | None = None, timeout_s: float = TIMEOUT_S, *, ca: str | None = None) -> Service:
-    """``ca``: a PEM file of whom to trust at an ``https`` address; None: whom this machine trusts.
+    """Create the client of a service. Nothing is sent yet.
+
+    Args:
+        url: address of the service, ``http://HOST:PORT`` or ``https://HOST:PORT``.
+        token: the token of the service; None: no token is sent.
+        timeout_s: timeout of each request.
+        ca: PEM file with the certificates to trust at an ``https`` address; None: those that this machine trusts.
 
     Raises:
-        ConfigError: ``url`` is no address of a service, no header could carry ``token``, or ``ca`` is no such file.
+        ConfigError: ``url`` is not the address of a service, ``token`` has characters that a header cannot carry, or
+            ``ca`` is not a PEM file of certificates or is given without ``https``.
     """
     text = one_line(url, MAX_REFUSAL)
     try:
@@ -190,7 +197,7 @@ def _joined(path: tuple[str, ...]) -> str:
 
 
 def _whole(response: http.client.HTTPResponse, deadline_s: float) -> bytes:
-    """All of the body. Raises OSError or HTTPException if it is not all, too much, or takes too long."""
+    """Return the whole body. Raises OSError or HTTPException if it is incomplete, too large, or too late."""
     announced, parts, size = response.length, [], 0
     while part := response.read1(1 << 16):
         parts.append(part)

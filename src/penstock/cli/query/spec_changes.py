@@ -1,4 +1,4 @@
-"""Changes of a query's spec, guarded by the entity tag that was read."""
+"""Changes of a query's spec. The entity tag detects concurrent changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def change_spec(
 
     Raises:
         ServiceRefused: the service refuses the change, or another client changed the same members (412).
-        ServiceUnreachable, NoAnswer: as ``Service.patch``.
+        ServiceUnreachable, NoAnswer: see ``Service.patch``.
     """
     before_change, tag = _read(service, query_id)
     for _ in range(ATTEMPTS):

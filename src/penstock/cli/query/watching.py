@@ -19,7 +19,7 @@ from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.errors import ServiceError
 
 REQUEST_TIMEOUT_S = 5.0
-"""Timeout of each request: the screen does not change meanwhile."""
+"""Timeout of each request. The screen does not change while a request is pending."""
 
 
 @query_app.command()

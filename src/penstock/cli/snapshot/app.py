@@ -1,7 +1,7 @@
-"""Command group ``penstock snapshot``: what its commands have in common.
+"""Command group ``penstock snapshot``: common options, output and errors of its commands.
 
-Exit codes: 0 done, 1 refused or failed (one line on stderr says why and what to do), 2 wrong arguments. With ``--json``
-stdout holds one JSON document and nothing else.
+Exit codes: 0 done; 1 refused or failed (one line on stderr says why and what to do); 2 wrong arguments. With ``--json``
+stdout has exactly one JSON document.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 @contextmanager
 def reported() -> Iterator[Console]:
-    """Console of a snapshot command; errors of Penstock end the command.
+    """Yield the console of a command. An error of Penstock is printed to stderr and ends the command.
 
-    The exit code is 2 for wrong arguments, else 1.
+    Then the exit code is 2 for wrong arguments, else 1.
     """
     console = SafeConsole()
     try:
@@ -42,5 +42,5 @@ def reported() -> Iterator[Console]:
 
 
 def emit(document: Any) -> None:
-    """Print one JSON document: structs, lists and dicts of plain values."""
+    """Print a document of structs, lists and dicts as JSON."""
     typer.echo(json_text(json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)))

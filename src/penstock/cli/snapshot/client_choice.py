@@ -1,7 +1,7 @@
 """Choice of the snapshot client: REST service or request files.
 
 The REST client is used if the user has named a service and a query that runs there has this location. Otherwise request
-files at the location are used, which need nothing else. The output is the same.
+files at the location are used, which need no service. The output is the same.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ from penstock.snapshots.store.stores import canonical_location, store_at
 def snapshot_client_of(
     location: str, url: str, token_file: Path | None, ca: Path | None, *, force: bool = False, quiet: bool = False
 ) -> SnapshotClient:
-    """Return the way to the owner of ``location``. Nothing is changed yet.
+    """Return a client of the owner of ``location``. Nothing is changed yet.
 
     Args:
-        url: of the service, empty for none. A token goes there and to no other address, above all to none that is read
-            from the location.
-        force: take the location over if no driver answers there: that is decided by its files, so they are asked.
-        quiet: draw no bars.
+        location: the checkpoint location.
+        url: address of the service; empty: none. The token is sent only to this address, never to an address that is
+            read from the location.
+        token_file: file with the token; None: see ``connected``.
+        ca: PEM file of the certificates to trust.
+        force: take over the location if no driver answers there. Only its files can decide that, so they are used.
+        quiet: draw no progress bars.
 
     Raises:
-        ConfigError: ``url``, the token or ``ca`` cannot be, or there is a ``token_file`` without a ``url``.
-        LocationError: ``location`` cannot be one.
-        ServiceError: the service that the user has named does not tell whether it has the query. To go by the files
-            then would hide that what was asked for does not work.
+        ConfigError: ``url``, the token or ``ca`` is not valid, or ``token_file`` is given without ``url``.
+        LocationError: ``location`` is not a valid location.
+        ServiceError: the service does not answer whether it has the query. Request files are not used then, because
+            that would hide the failure of the service that the user named.
     """
     if token_file is not None and not url:
         raise ConfigError("--token-file holds the token of a REST service, and none is named: give its --url, too")
@@ -59,15 +62,17 @@ def _running_at(location: str, service: Service) -> Query | None:
 def _is_at(query: Query, canonical: str) -> bool:
     try:
         return canonical_location(query.location) == canonical
-    except LocationError:  # a later release knows more schemes
+    except LocationError:  # the service may be a later release that supports more schemes
         return False
 
 
 def _id_at(location: str) -> str | None:
     """Return the query id of the location as seen from this machine.
 
-    On another machine the same path may be another query's, or something else (empty then). None: it cannot be seen
-    from here, so it can only be the service's.
+    On another machine the same path may belong to another query.
+
+    Returns:
+        The id; empty if the path has other content. None if the path is empty or cannot be read from this machine.
     """
     with suppress(LocationError, OSError):
         store = store_at(location)

@@ -1,6 +1,6 @@
 """``penstock snapshot drain``: run a stopped query without new input until nothing is in flight.
 
-A location holds no user function and no source or sink, so the user's program has to build the query once more.
+A location stores no user functions, sources or sinks, so the user's program must build the query again.
 """
 
 from __future__ import annotations

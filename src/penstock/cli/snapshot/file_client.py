@@ -1,6 +1,6 @@
-"""Snapshot client that uses request files at the location, which the driver that owns it answers.
+"""Snapshot client that writes request files to the location. The driver that owns the location answers them.
 
-If no driver answers, the client may take the location over for a moment.
+If no driver answers, the client may take over the location for a short time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.snapshots.store.store import Store
 
 @dataclass(frozen=True)
 class FileSnapshotClient:
-    """Snapshot client over request files. ``force``: take the location over if no driver answers."""
+    """Snapshot client that uses request files. ``force``: take over the location if no driver answers."""
 
     location: str
     force: bool = False
@@ -61,7 +61,7 @@ class FileSnapshotClient:
 
 @contextmanager
 def located(location: str) -> Iterator[Store]:
-    """Open the store of a location; its errors become one line, too."""
+    """Open the store of an existing location. Raises LocationError instead of OSError."""
     try:
         yield existing_location("location", location)
     except OSError as error:
@@ -69,6 +69,6 @@ def located(location: str) -> Iterator[Store]:
 
 
 def cached_log(store: Store) -> CachedLocation:
-    """Return the user's cache of a location, with the log as it is now."""
+    """Return the user's cached content of a location, with the current log."""
     cached = LocationCache.of(store.root).load(store)
     return msgspec.structs.replace(cached, log=ownership.read_query_log(store, cached))

@@ -1,4 +1,4 @@
-"""``penstock snapshot copy``, ``move``, ``fork`` and ``rollback``: snapshots and queries go elsewhere, or back."""
+"""``penstock snapshot copy``, ``move``, ``fork`` and ``rollback``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def _move_snapshots(
     existing = [name for name in names if any(has_name(record, name) for record in view.snapshots)]
     with _made(target) as destination, _bar("copying", hidden=as_json, is_bytes=False) as progress:
         archived = _ids([record.checkpoint for record in SnapshotLog(destination).refresh().snapshots])
-        missing = [name for name in names if name not in existing and name not in archived]  # moved by an earlier try
+        # Snapshots that are only in the archive were moved by an earlier, interrupted call.
+        missing = [name for name in names if name not in existing and name not in archived]
         chosen = choose_deletable(source.root, view, [*existing, *missing])
         if chosen:
             copying.copy_snapshots(source, destination, _ids(chosen), force=force, progress=progress).check(names)
@@ -169,7 +170,7 @@ def _output(text: str) -> rb.Output | None:
 
 @contextmanager
 def _made(target: str) -> Iterator[Store]:
-    """The store of a target, which is made if nothing is there."""
+    """Open the store of a target, and create the target if it does not exist."""
     try:
         yield open_location(target)
     except OSError as error:
@@ -178,7 +179,7 @@ def _made(target: str) -> Iterator[Store]:
 
 @contextmanager
 def _target_of_move(target: str) -> Iterator[Store]:
-    """Return the target as ``_made`` does; the remains of an interrupted move are not a location yet."""
+    """Open the target of a move. An existing location and the remains of an interrupted move are opened unchanged."""
     store = store_at(target)
     begun = store.exists(MOVING_PATH) or store.exists(IDENTITY_PATH)
     with _made(target) if not begun else _as_it_is(store) as destination:

@@ -1,4 +1,4 @@
-"""``penstock snapshot export`` and ``convert``: to a portable snapshot and back."""
+"""``penstock snapshot export`` and ``convert``: convert a snapshot to a portable snapshot, and back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def export(
     if to is ExportTo.SPARK_OFFSETS:
         export_offsets(location, snapshot, Path(directory).absolute(), query, output_mode, as_json)
         return
-    from penstock.snapshots.portable.export import export_snapshot  # pyarrow takes a moment
+    from penstock.snapshots.portable.export import export_snapshot  # imported late, because pyarrow loads slowly
 
     with reported() as console, _running(master) as run:
         target = location_text(directory)
@@ -79,7 +79,7 @@ def export(
 
 @contextmanager
 def _session(master: str) -> Iterator[SparkSession]:
-    """An application of a Spark master, for as long as this lasts; or the one that this process has."""
+    """Yield a session of a Spark master. It is stopped at the end, unless this process had an active session before."""
     from pyspark.sql import SparkSession
 
     from penstock.api.sessions import session
@@ -95,7 +95,7 @@ def _session(master: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _running(master: str) -> Iterator[RunJobs]:
-    """Return the runner that writes an export's large files: threads, or a Spark application."""
+    """Yield the runner that writes the large files of an export: threads, or a Spark application."""
     from penstock.snapshots.portable.jobs import run_in_threads
     from penstock.spark.snapshot_jobs import in_executors
 

@@ -1,4 +1,4 @@
-"""One snapshot, and the difference between two, for people."""
+"""Text of one snapshot, and of the difference between two, for the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.snapshots.commands.showing import SnapshotDetails, TableDetails
 
 SPLITS_PRINTED = 5
 CHANNELS_PRINTED = 10
-"""Those with most in flight; --json has all."""
+"""Most channels that are printed, those with the most in-flight data first. ``--json`` has all."""
 
 
 def print_snapshot(console: Console, details: SnapshotDetails) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of ``penstock snapshot`` that only read: ``list``, ``show``, ``verify``, ``diff``."""
+"""Commands of ``penstock snapshot`` that only read: ``list``, ``show``, ``verify``, ``diff``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SNAPSHOT_HELP = "Its id (chk-12) or label."
 LISTED_RIGHT = ("gen.", "parallelism", "state", "in flight", "size", "exclusive")
 LISTED = ("snapshot", "label", "kind", "alignment", "age", *LISTED_RIGHT, "")
 DAMAGE_LINES = 200
-"""Lines of damage that are printed; --json has all."""
+"""Most damaged files that are printed. ``--json`` has all."""
 
 
 @snapshot_app.command("list")
@@ -54,7 +54,7 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what a snapshot holds, where sources and event time stand, and which operator the query was waiting for."""
-    # Imported here, as in ``diff``: a listing need not wait for what computes with rows.
+    # Imported here, as in ``diff``, so that a listing does not wait for modules that process rows.
     from penstock.cli.snapshot.printing import print_snapshot
     from penstock.snapshots.commands.showing import show_snapshot
 
@@ -110,7 +110,7 @@ def diff_command(
 
 @contextmanager
 def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, on stderr: stdout is for the result."""
+    """Show a progress bar on a terminal. It is written to stderr, because stdout is for the result."""
     console = SafeConsole(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), *([DownloadColumn()] if is_bytes else [])]
     is_visible = not hidden and console.is_terminal
@@ -134,7 +134,7 @@ def _print_listing(console: Console, listing: Listing) -> None:
         return
     lines = [LISTED, *(_listed(line, listing.archive) for line in listing.snapshots)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:  # no Table of rich's: it takes 4 ms for a row
+    for line in lines:  # rich's Table is not used: it takes 4 ms per row
         cells = (
             cell.rjust(width) if heading in LISTED_RIGHT else cell.ljust(width)
             for cell, width, heading in zip(line, widths, LISTED, strict=True)

@@ -20,22 +20,22 @@ from penstock.snapshots.commands.ownership import new_token
 from penstock.snapshots.format.names import find_named
 
 PATIENT_S = 60.0
-"""Timeout of requests that read the location or wait for its owner: a store may be slow."""
+"""Timeout of requests that read the location or wait for its owner. A store may be slow."""
 TRIES = 3
-"""Attempts of a request that is safe to repeat."""
+"""Most attempts of a request that is safe to repeat."""
 PAUSE_S = 0.5
-"""Between two of them."""
+"""Pause between two attempts."""
 
 
 @dataclass(frozen=True)
 class RestSnapshotClient:
-    """Snapshot client over REST. ``location``: as the user has named it."""
+    """Snapshot client that uses the REST service. ``location``: the location as the user wrote it."""
 
     service: Service
     query: Query
     location: str
     quiet: bool
-    """Draw no bar."""
+    """True to draw no progress bar."""
 
     def take(self, request: rq.TakeSnapshot) -> str:
         body: dict[str, Any] = {"label": request.label, "note": request.note}
@@ -91,7 +91,7 @@ class RestSnapshotClient:
     def _run_operation(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
         """Begin an operation, wait for its end and return it. ``what``: sentence that is true if it succeeds.
 
-        A failure is reported with its message alone, as by the other client.
+        A failure is reported only with its message, as by ``FileSnapshotClient``.
         """
         begun = understood(self.service, self._send(what, send, tries).document, SnapshotOperation)
         ended = followed(self.service, self.query, begun, hidden=self.quiet, status_command=self._status_command)
@@ -102,7 +102,7 @@ class RestSnapshotClient:
     def _send(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
         """Send a request, several times if necessary, and return the first answer.
 
-        After a lost answer, a later refusal does not tell whether the request was carried out.
+        After a lost answer, a later refusal does not show whether the request was executed.
         """
         lost: ServiceError | None = None
         for attempt in range(tries):

@@ -9,7 +9,7 @@ from penstock.snapshots.commands import requests as rq
 
 
 class Deleted(NamedTuple):
-    """Deleted snapshots. ``ids``: ascending. ``files``, ``bytes``: what was freed."""
+    """Deleted snapshots. ``ids``: in ascending order. ``files``, ``bytes``: number of freed files and bytes."""
 
     ids: list[str]
     files: int
@@ -17,7 +17,7 @@ class Deleted(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Result of ``label``: the snapshot as it is now; ``kind``: ``periodic`` or ``requested``."""
+    """Result of ``label``: the snapshot after the change. ``kind``: ``periodic`` or ``requested``."""
 
     id: str
     label: str
@@ -26,7 +26,7 @@ class Labelled(NamedTuple):
 
 
 class SnapshotClient(Protocol):
-    """Client of the owner of a location that changes snapshots, which are named by id or label.
+    """Client that lets the owner of a location change snapshots. They are named by id or label.
 
     Every method returns after the change, and raises a PenstockError if it is refused or if its outcome is unknown.
     """
@@ -38,4 +38,4 @@ class SnapshotClient(Protocol):
         """Delete snapshots: all of them or none, for up to ``rq.MAX_IDS`` snapshots."""
 
     def label(self, name: str, label: str | None, note: str | None) -> Labelled:
-        """Change the label and the note of a snapshot. Empty: remove it; None: leave it."""
+        """Change the label and the note of a snapshot. An empty text removes it; None leaves it unchanged."""

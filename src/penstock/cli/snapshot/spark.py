@@ -1,7 +1,6 @@
-"""``penstock snapshot import`` and ``export --to spark-offsets``: from Spark's own engine and back.
+"""``penstock snapshot import`` and ``export --to spark-offsets``: move a query from Spark's own engine, and back.
 
-Both need the query's DataFrame, which a Python function of the user's builds: ``job.py:build`` or
-``package.module:build``.
+Both need the query's DataFrame. A Python function of the user builds it: ``job.py:build`` or ``package.module:build``.
 """
 
 from __future__ import annotations
@@ -104,10 +103,10 @@ def export_offsets(
 
 
 def built(reference: str) -> DataFrame:
-    """The DataFrame that the user's function returns.
+    """Call the user's function in a Spark session and return its DataFrame.
 
     Raises:
-        ConfigError: there is no such file, module or function, or it returns something else.
+        ConfigError: the file, module or function does not exist, or it raises or does not return a DataFrame.
         ResourceError: there is no Java for a Spark session.
     """
     from pyspark.sql import DataFrame
@@ -122,7 +121,7 @@ def returned(reference: str) -> Any:
     """Call the user's function in a Spark session and return its result.
 
     Raises:
-        ConfigError: there is no such file, module or function, or it raises.
+        ConfigError: the file, module or function does not exist, or it raises.
         ResourceError: there is no Java for a Spark session.
     """
     name, separator, function_name = reference.rpartition(":")
@@ -144,12 +143,12 @@ def _called(function: Callable[..., Any], spark: SparkSession) -> Any:
 
 
 def _one_line_error(error: Exception) -> str:
-    """Return the error in one line."""
+    """Return the class and the first line of the error."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
 def _function(reference: str, name: str, function_name: str) -> Callable[..., Any]:
-    sys.path.insert(0, "")  # as python itself finds modules
+    sys.path.insert(0, "")  # modules of the working directory can be imported, as with ``python -m``
     try:
         module = _from_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except Exception as error:
@@ -167,6 +166,6 @@ def _from_file(path: Path) -> Any:
     if spec is None or spec.loader is None or not path.is_file():
         raise ImportError("there is no such Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # what is defined there may be pickled by name
+    sys.modules.setdefault(path.stem, module)  # its classes and functions may be pickled by name
     spec.loader.exec_module(module)
     return module

@@ -1,1 +1,1 @@
-"""Checkpoints of Spark's own Structured Streaming: a query comes over from one, and its positions go back into one."""
+"""Checkpoints of Spark's own Structured Streaming: import of a query from one, and export of its positions to one."""

@@ -43,7 +43,7 @@ class AggregationMapping(StateMapping):
         own: list[Column] = [*keys, F.lit(False)]  # Spark has emitted all changes
         stored = buffer_texts(to_arrow_schema(rows.schema["value"].dataType.jsonValue()))
         shapes = stored_shapes(self._spec.calls, stored)
-        assert shapes is not None  # ``findings`` comes first
+        assert shapes is not None  # ``findings`` is called first and reports this case
         taken = 0
         for call, shape in zip(self._spec.calls, shapes, strict=True):
             own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])

@@ -86,10 +86,10 @@ def stored_shapes(calls: Sequence[AggregateCall], stored: Sequence[str]) -> list
 
 
 def own_buffers(call: AggregateCall, shape: BufferShape, columns: Sequence[Column]) -> list[Column]:
-    """Our buffer columns out of Spark's, as ``AggregateCall.buffer_fields`` names them.
+    """Compute Penstock's buffer columns, in the order of ``AggregateCall.buffer_fields``, from Spark's columns.
 
-    A sum of nothing is null here, with ``seen`` false or a count of 0; Spark has 0 for decimals and averages. A decimal
-    sum that overflowed is null for both.
+    In Penstock the sum of no values is null, with ``seen`` false or a count of 0; in Spark it is 0 for decimals and
+    averages. A decimal sum that overflowed is null in both.
     """
     if call.function not in ("sum", "avg"):
         return list(columns)
@@ -102,14 +102,14 @@ def own_buffers(call: AggregateCall, shape: BufferShape, columns: Sequence[Colum
 
 
 def _scaled(unscaled: Column, scale: int, kind: pa.DataType) -> Column:
-    """Exact up to where Spark's double itself is."""
+    """Convert an unscaled number to a decimal. The result is exact if Spark's double is exact."""
     whole = unscaled.cast("decimal(22,0)")
     shifted = whole * F.lit(Decimal(1).scaleb(-scale)) if scale else whole
     return shifted.cast(f"decimal({kind.precision},{kind.scale})")
 
 
 def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Finding]:
-    """Why the state cannot be that of this aggregation; empty if it can.
+    """Return the reasons why the state does not fit this aggregation; empty if it fits.
 
     Args:
         key, value: Spark's schemas of the state, as parsed JSON.

@@ -1,4 +1,7 @@
-"""Mapping of the state of ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: a row per key, with its expiry."""
+"""Mapping of the state of ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: one row per key, with its expiry.
+
+Only ``dropDuplicatesWithinWatermark`` stores an expiry.
+"""
 
 from __future__ import annotations
 

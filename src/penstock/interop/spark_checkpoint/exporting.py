@@ -131,7 +131,10 @@ def _is_watermark(spec: object) -> bool:
 
 
 def _unfinished_work(opened: OpenedLocation, metadata: SnapshotMetadata) -> list[Finding]:
-    """Return findings for data of the snapshot that are neither unread input nor visible output."""
+    """Return findings if the query has not ended, or if the snapshot is not its exact end.
+
+    A snapshot is the exact end if it is the newest, has no in-flight data, and exactly its output is visible.
+    """
     view, findings = opened.view, []
     if not view.ended:
         why = "its driver has not said that it ended: it may be reading on"
@@ -152,7 +155,7 @@ def _unfinished_work(opened: OpenedLocation, metadata: SnapshotMetadata) -> list
 
 
 def _watermark_ms(metadata: SnapshotMetadata, operators: list[str]) -> int:
-    """Return the smallest watermark of all subtasks; 0, as in Spark, if one has none or event time has ended."""
+    """Return the smallest watermark of all subtasks; 0, as in Spark, if a subtask has none or event time has ended."""
     scalars = [subtask.scalars for slot in metadata.slots for subtask in slot.subtasks]
     found = [content[name].get("watermark_us") for content in scalars for name in operators if name in content]
     known = [int(value) for value in found if isinstance(value, int) and value != END_OF_TIME_US]

@@ -62,7 +62,7 @@ MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
     DeduplicateSpec: DeduplicationMapping,
     TransformWithStateSpec: StatefulMapping,
 }
-"""Mapping from Spark's state by the class of Penstock's operator."""
+"""Class of the mapping from Spark's state, by the class of Penstock's operator."""
 _MICROS_PER_MILLI = 1_000
 _SHARE = 1000
 """Meter units for reading Spark's state, and as many for writing it."""
@@ -108,8 +108,8 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
 ) -> ImportedCheckpoint:
     """Create a checkpoint location from a checkpoint of Structured Streaming. ``df`` started there continues the query.
 
-    Spark's query must have ended. Its checkpoint is only read, and may be removed afterwards. Spark jobs read its
-    state.
+    Spark's query must have ended. The import does not change its checkpoint, which may be removed afterwards. Spark
+    jobs read the state.
 
     Args:
         df: the streaming DataFrame, built as for Spark.
@@ -124,7 +124,7 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
             others, under new batch ids; the sink must not have any of them yet.
 
     Raises:
-        NotSupported: something cannot be mapped. The text has a table with all of it, and nothing was written.
+        NotSupported: a part cannot be mapped. The text has a table of all such parts, and nothing was written.
         LocationError: the checkpoint is missing, damaged or not Spark's, or the target is not empty.
         ConfigError: see ``writeStream(df).start``.
     """
@@ -140,7 +140,7 @@ def import_checkpoint(
     planned: str = EXACT,
     progress: Progress = no_progress,
 ) -> ImportedCheckpoint:
-    """Import a checkpoint, see ``importSparkCheckpoint``. ``progress`` gets the share of state read and written."""
+    """Import a checkpoint, see ``importSparkCheckpoint``. ``progress``: called with the share of state that is done."""
     if planned not in (EXACT, AGAIN):
         raise ConfigError(f"planned={planned!r}: choose {EXACT} or {AGAIN}")
     read = read_checkpoint(checkpoint)
@@ -188,7 +188,7 @@ def _compare(
     reader: SparkStateReader,
     exact: bool,
 ) -> _ImportPlan:
-    """Compare the checkpoint with the DataFrame. Raises NotSupported with a table of all that cannot be imported."""
+    """Compare the checkpoint with the DataFrame. Raises NotSupported with a table of all parts that do not fit."""
     operators = reader.operators()
     known = {name for kind in MAPPINGS.values() for name in kind.spark_names}
     findings = [_refused(operator) for operator in operators if operator.name not in known]
@@ -268,7 +268,7 @@ def _pair_operators(
 
 
 def _check_outside(read: SparkCheckpoint, store: Store) -> None:
-    """Refuse a location in Spark's checkpoint, which must not change."""
+    """Refuse a location inside Spark's checkpoint, which must not change."""
     if Path(store.root).absolute().is_relative_to(read.path):
         raise LocationError(f"the location {store.root} lies in Spark's checkpoint; choose another one")
 
@@ -385,9 +385,9 @@ class _ImportPlan:
     def _scalars(self, spec: OperatorSpec, index: int) -> dict[str, Plain]:
         """Return the scalars of an operator at the event time of Spark's query; empty if Spark's watermark is 0.
 
-        Spark's next batch would still accept rows of all groups that are not closed, and then close groups up to its
-        own watermark. Penstock does the same: the watermark is that of the closed groups, and rises to Spark's as soon
-        as there is nothing to read.
+        Spark's next batch would still accept rows of all groups that are not closed. Then it would close groups up to
+        its own watermark. Penstock does the same: the restored watermark is that of the closed groups, and it rises to
+        Spark's watermark when there is nothing to read.
         """
         closed_us, reached_us = (ms * _MICROS_PER_MILLI for ms in (self.read.closed_ms, self.read.watermark_ms))
         if isinstance(spec, WatermarkSpec) and reached_us:

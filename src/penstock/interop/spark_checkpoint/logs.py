@@ -25,10 +25,10 @@ from penstock.snapshots.location import IDENTITY_PATH
 
 OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "state", "metadata"
 NO_POSITION = "-"
-"""Line in ``offsets/N`` of a source from which nothing was read yet."""
+"""Line in ``offsets/N`` for a source from which nothing was read yet."""
 COMPACTED = ".compact"
 LARGEST_BATCH = (1 << 31) - 1
-"""Epochs are numbered above Spark's batches, and file names have ten digits for an epoch."""
+"""Largest batch id. Epochs get higher numbers than Spark's batches, and file names have ten digits for an epoch."""
 
 MAX_LOG_BYTES = 16 << 20
 """Limit for a file in ``offsets`` or ``commits``: a position of Kafka has some bytes per partition."""
@@ -75,7 +75,7 @@ class SparkCheckpoint:
 
     @property
     def next_batch(self) -> int:
-        """The id after the last one that Spark has used."""
+        """Id of the next batch: one more than the last id that Spark has used."""
         return 1 + (self.batch if self.planned is None else self.planned)
 
     @property
@@ -90,8 +90,8 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
         location: a folder of a local or mounted file system.
 
     Raises:
-        LocationError: it is no checkpoint of Spark, is damaged or of another version, or has no committed batch.
-        NotYet: it is on another file system.
+        LocationError: it is not a checkpoint of Spark, is damaged, has an unknown version, or has no committed batch.
+        NotYet: it is on another kind of file system.
     """
     path = Path(local_path(location))
     _check_is_checkpoint(path)
@@ -139,7 +139,7 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
 
     Raises:
         LocationError: the log is damaged or incomplete.
-        NotYet: a file is on another file system.
+        NotYet: a file is on another kind of file system.
     """
     folder = checkpoint.path / SOURCES / str(source)
     names = {name for name in list_names(folder) if _BATCH.fullmatch(name) or _COMPACTED.fullmatch(name)}
@@ -147,7 +147,7 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
     base = max((number for number in compacted if number <= up_to), default=-1)
     needed = [f"{base}{COMPACTED}"] if base >= 0 else []
     needed += map(str, range(base + 1, up_to + 1)[: len(names) + 1])  # limited, since ``up_to`` may be forged
-    if not names.issuperset(needed):  # Spark removes single files some time after it has compacted them
+    if not names.issuperset(needed):  # Spark removes the files of single batches some time after their compaction
         later = next((number for number in compacted if number > up_to), None)
         if later is None:
             raise _damaged(folder / next(name for name in needed if name not in names), "it is missing")

@@ -37,7 +37,7 @@ class SparkState:
 
 
 class StateMapping(ABC):
-    """Mapping of Spark's state to the state of one operator. Call ``findings``, and if there are none ``tables``.
+    """Mapping of Spark's state to the state of one operator. Call ``findings`` first, and ``tables`` if it is empty.
 
     Attributes:
         spark_names: possible names of Spark's operator in ``state/<number>/_metadata``.
@@ -62,7 +62,7 @@ class StateMapping(ABC):
 
     @abstractmethod
     def findings(self, state: SparkState) -> list[Finding]:
-        """Return why the state cannot be mapped; empty if it can. Reads schemas and names of files, but no rows.
+        """Return the reasons why the state cannot be mapped; empty if it can. Reads schemas and file names, no rows.
 
         Raises:
             LocationError: the checkpoint is damaged.

@@ -133,7 +133,7 @@ def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata)
     """Return the position of a snapshot's source in Spark's form, or a finding if Spark cannot continue from there.
 
     Args:
-        metadata: the snapshot, with its sources' states as these gave them.
+        metadata: the snapshot, with restored blobs in the states of its sources.
     """
     manifest = next(one for one in metadata.sources if one.operator_id == operator_id)
     splits = [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
@@ -158,7 +158,7 @@ def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata)
 
 
 def _files_read(source: FileSource, what: str, state: Plain, splits: Sequence[Split]) -> SparkPosition | Finding:
-    """Spark reads a file whole or not at all."""
+    """Return the position after the files that were read. Spark's position cannot describe a partly read file."""
     begun = [str(split.spec["path"]) for split in splits if split.position]
     if begun:
         return Finding(what, f"{len(begun)} files are read in part, {begun[0]} among them", _READ_ON)

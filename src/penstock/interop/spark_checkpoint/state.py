@@ -95,7 +95,7 @@ class SparkStateReader:
     def __init__(self, spark: SparkSession, checkpoint: SparkCheckpoint) -> None:
         self._spark = spark.newSession()
         self._spark.conf.set("spark.sql.session.timeZone", "UTC")
-        self._spark.conf.set("spark.sql.ansi.enabled", "true")  # what does not fit is an error
+        self._spark.conf.set("spark.sql.ansi.enabled", "true")  # a value that does not fit its type is an error
         self._spark.conf.set(_STORES_WITH_IDS, "2" if checkpoint.state_ids else "1")
         self._checkpoint = checkpoint
 
@@ -170,7 +170,10 @@ class SparkStateReader:
             ) from error
 
     def no_rows(self, schema: pa.Schema) -> DataFrame:
-        """Return an empty table. (``createDataFrame`` would make this session the user's active one.)"""
+        """Return an empty table.
+
+        It does not call ``createDataFrame``, which would make this session the active one of the user.
+        """
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in from_arrow_schema(schema)]
         return self._spark.range(0).select(*nulls)
 
@@ -183,7 +186,7 @@ class SparkStateReader:
         schema = spec.state_schemas[table.name]
         with self._reading():
             own = _with_key_group(table, graph.max_parallelism)
-            owner = F.expr(f"int(int(c0) * {graph.parallelism} div {graph.max_parallelism})")  # as model/key_groups.py
+            owner = F.expr(f"int(int(c0) * {graph.parallelism} div {graph.max_parallelism})")  # see model/key_groups.py
             sorted_rows = own.repartitionById(graph.parallelism, owner).sortWithinPartitions("c0")
             written = sorted_rows.mapInArrow(_StagingTask(str(folder), schema), _WRITTEN).collect()
         files = {int(row["partition"]): folder / str(row["name"]) for row in written}
@@ -301,7 +304,7 @@ def _table_entries(
 
 
 def _checked_rows(path: Path, table: StagedTable, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows, and check that they are in the key groups of their keys: no lookup would find others."""
+    """Yield the rows, and check that they are in the key groups of their keys. No lookup would find other rows."""
     first, last = owned_range(subtask, graph.parallelism, graph.max_parallelism)
     with pa.memory_map(str(path)) as mapped:
         for batch in pa.ipc.open_stream(mapped):

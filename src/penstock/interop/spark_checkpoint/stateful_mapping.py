@@ -119,7 +119,7 @@ class StatefulMapping(StateMapping):
             timers = state.reader.rows(state.operator, readRegisteredTimers="true")
             columns = [*_keys(timers), F.col("expiration_timestamp_ms")]
             tables.append(MappedTable(TIMERS, with_positional_names(timers, columns), keys))
-        return [*tables, MappedTable(UNPROCESSED, self._empty(state, UNPROCESSED), keys)]  # Spark's batch was done
+        return [*tables, MappedTable(UNPROCESSED, self._empty(state, UNPROCESSED), keys)]  # Spark's batch is complete
 
     def _table(self, state: SparkState, variable: StateVariable, is_stored: bool) -> DataFrame:
         """Return the rows of a variable; empty for a new one, as in Spark."""

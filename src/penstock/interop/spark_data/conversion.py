@@ -87,7 +87,7 @@ def _by_tasks(
     used = {entry.section.path for entries in found.values() for entry in entries}
     bootstrap.store.delete_all(
         [path for path in bootstrap.attempt_files() if path not in used]
-    )  # of tasks that ran twice
+    )  # remove the files of tasks that ran twice
     for part, count in zip(full, rows, strict=True):
         if count != part.part.rows:
             raise CorruptSnapshot(f"{part.part.file.path} has {count} rows instead of {part.part.rows}")

@@ -62,7 +62,7 @@ class Draft:
     """Draft of a snapshot.
 
     Attributes:
-        metadata: metadata with a plan and a number of its own.
+        metadata: the metadata. It has a plan and its own checkpoint number.
         tables: all tables that can be written, by name.
         origin: the snapshot from which it was made; None for a draft of a plan.
         sources: the sources that have not started, by operator id.
@@ -155,7 +155,7 @@ def start_source_after(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
     """Let a source begin after the input that was read.
 
     Raises:
-        ConfigError: there is no such source, it has begun already, or this is no position of it.
+        ConfigError: there is no such source, it has begun already, or the position is not valid for it.
     """
     if operator_id not in draft.sources:
         known = ", ".join(draft.sources) or "none: the snapshot's own positions stay as they are"
@@ -253,8 +253,8 @@ def rename_operator(draft: Draft, old: str, new: str) -> Draft:
     """Give an operator, its state and its other entries the id ``new``.
 
     Raises:
-        ConfigError: there is no such operator, it is a sink, a source with files of its own, or the name is not one or
-            is taken.
+        ConfigError: the operator does not exist, is a sink, or is a source with its own files; or the new id is invalid
+            or in use.
     """
     operators = draft.plan.operators
     if old not in operators:

@@ -1,4 +1,4 @@
-"""Reader of the in-flight data of one exchange: each row once, with its channel."""
+"""Reader of the in-flight data of one exchange. It returns each row once, with its channel."""
 
 from __future__ import annotations
 

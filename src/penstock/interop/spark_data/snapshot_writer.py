@@ -68,7 +68,7 @@ class SnapshotWriter:
                 zone: UTC.
 
         Raises:
-            ConfigError: it is not a streaming DataFrame, or a number is out of range.
+            ConfigError: ``df`` is not a streaming DataFrame, or a number is out of range.
             NotSupported: Penstock does not support the DataFrame.
         """
         outputs = [(df, output_mode)] if isinstance(df, DataFrame) else list(df)
@@ -90,9 +90,9 @@ class SnapshotWriter:
     def from_snapshot(location: str, snapshot: str = "") -> SnapshotWriter:
         """Create a changed copy of an existing snapshot. Parts without recorded changes stay as they are.
 
-        The location is only read, now and by ``write``; its query may run. In the new location all epochs up to the
+        This method and ``write`` only read the location, so its query may run. In the new location all epochs up to the
         snapshot count as committed. If the last output of the original query is not committed yet, start that query
-        once more at its own location. In-flight data stay in the snapshot, and are processed with the new tables.
+        once more at its own location. In-flight data stays in the snapshot and is processed with the new tables.
 
         Args:
             location: the checkpoint location.
@@ -136,19 +136,19 @@ class SnapshotWriter:
 
         Args:
             source: its operator id.
-            read: for files those that were read, as paths or as ``history.inputFiles()`` returns them. For Kafka the
-                next offset of each partition, ``{"topic": {"0": 17}}``, as in ``startingOffsets``; other partitions
-                start at their first offset. For a Python data source the offset, as its reader returns it.
+            read: for files, the files that were read, as paths or as ``history.inputFiles()`` returns them. For Kafka,
+                the next offset of each partition, ``{"topic": {"0": 17}}``, as in ``startingOffsets``; other partitions
+                start at their first offset. For a Python data source, the offset as its reader returns it.
 
         Raises:
-            ConfigError: the source does not exist, or this is no position of it.
+            ConfigError: the source does not exist, or the position is not valid for it.
         """
         self._draft = start_source_after(self._draft, source, read)
         return self
 
     @pysparks_refusals()
     def drop_state(self, table: str) -> SnapshotWriter:
-        """Remove all rows of a table, so that its operator starts anew. Raises ConfigError if it does not exist."""
+        """Remove all rows of a table, so that its operator starts empty. Raises ConfigError if it does not exist."""
         self._frames[self._draft.table(table).name] = None
         return self
 
@@ -176,7 +176,7 @@ class SnapshotWriter:
 
         Args:
             location: a new or empty location.
-            label, note: of the snapshot; by default those of the original one.
+            label, note: label and note of the snapshot; by default those of the original snapshot.
 
         Returns:
             The id of the snapshot.

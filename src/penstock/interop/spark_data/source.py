@@ -30,12 +30,12 @@ from penstock.snapshots.restoring.state_tables import find_table
 class PenstockSource(DataSource):  # type: ignore[misc]
     """Data source for snapshots; docs/snapshots-as-data.md has its options and columns.
 
-    It changes nothing at the location, whose query may run.
+    It does not change the location, so its query may run.
 
     Raises, from every method:
         ConfigError: an option is unknown, missing, or cannot be combined with another; a column does not exist.
         LocationError: the location, snapshot, table or exchange does not exist. The text lists the existing ones.
-        CorruptSnapshot: the data that are read are damaged.
+        CorruptSnapshot: data that is read is damaged.
     """
 
     _snapshot = ""

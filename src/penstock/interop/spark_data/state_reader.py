@@ -65,7 +65,7 @@ class StateTableReader(SnapshotReader):
         return self.__dict__ | {"_table": replace(self._table, entries=())}
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions by key group; one without entries if no such key group has rows."""
+        """Return the partitions by key group; one partition without entries if none of the key groups has rows."""
         groups_read = self._filter.groups
         groups = int(np.flatnonzero(groups_read)[0]), int(np.flatnonzero(groups_read)[-1])
         entries = entries_with_groups(entries_of_groups(self._table.entries, groups), groups_read)

@@ -36,9 +36,10 @@ from penstock.state.keys import normalize_floats
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 MOST_TASKS = 200
-"""Limit for the tasks of a job. There are fewer if the session runs fewer in parallel."""
+"""Most tasks of a job, rounded up to a multiple of the parallelism. A job has fewer if the session runs fewer tasks in
+parallel."""
 MAX_TABLES = 1000
-"""Limit for the tables of a snapshot: files of empty tables have lower numbers."""
+"""Most tables of a snapshot. The files of empty sections have numbers below it, the files of tasks above."""
 _RESULT = "subtask int, entries binary, problem string"
 Entries = dict[int, list[StateEntry]]
 """Entries of a table by subtask."""
@@ -51,7 +52,7 @@ class TableTarget:
     Attributes:
         root: root of the location, for ``store_at``.
         first_file: the lowest number of a data file.
-        generation: Generation of the snapshot.
+        generation: generation of the snapshot.
         checkpoint: checkpoint of the snapshot.
         parallelism: parallelism of the snapshot.
         vertex: vertex of the table's operator.
@@ -113,7 +114,7 @@ def write_table(rows: DataFrame, table: StateTable, target: TableTarget) -> Entr
 
 
 def write_empty(table: StateTable, target: TableTarget, store: Store, path: str, subtasks: Sequence[int]) -> Entries:
-    """Write empty sections for subtasks without rows to a file of its own, and return their entries."""
+    """Write empty sections for subtasks without rows to a separate file, and return their entries."""
     with SectionWriter(store, path) as writer:
         return {
             subtask: [
@@ -136,7 +137,7 @@ def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
 
 
 class _InvalidRows(Exception):
-    """The rows cannot be stored in the table. The text is for the user."""
+    """The rows cannot be stored in the table. The text is part of the user's error message."""
 
 
 class _WriteTask:
@@ -187,7 +188,10 @@ def _one_subtask(
 
 
 class _CheckedRows(Iterator[pa.RecordBatch]):
-    """Checked rows of a table, sorted by key group and key: keys are unique, and nulls are allowed."""
+    """Iterator that checks the rows of a table: keys must be unique, and nulls must be allowed by the table.
+
+    The batches must be sorted by key group and key.
+    """
 
     def __init__(self, table: StateTable, batches: Iterator[pa.RecordBatch]) -> None:
         self._table = table
@@ -250,7 +254,7 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
 
 
 def _equals_previous(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each value except the first True if it equals the one before it. Nulls are equal."""
+    """Return for each value except the first one True if it equals the previous value. Nulls are equal."""
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     equal = pc.fill_null(pc.equal(before, after), False)
     return np.asarray(pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after))).to_numpy(zero_copy_only=False))

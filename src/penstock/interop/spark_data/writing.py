@@ -58,7 +58,7 @@ def write_snapshot(
         draft: the draft.
         frames: by table its new rows; None: no rows. Other tables do not change.
         location: a new or empty location.
-        label, note: of the snapshot; empty: those of the draft.
+        label, note: label and note of the snapshot; empty: those of the draft.
 
     Raises:
         ConfigError: a DataFrame has other columns than the table.
@@ -96,12 +96,12 @@ def _write_location(
         for number, (name, table) in enumerate(tables.items())
     }
     whole = _with_entries(metadata, draft, written)
-    if draft.origin is None:  # otherwise its blobs are stored and were copied
+    if draft.origin is None:  # the blobs of an original snapshot are stored already and were copied
         whole = BlobStore(bootstrap.store, bootstrap.first_file).write_blobs(whole)
     used = {ref.path for ref in sections_of(whole)}
     bootstrap.store.delete_all(
         [path for path in bootstrap.attempt_files() if path not in used]
-    )  # of tasks that ran twice
+    )  # remove the files of tasks that ran twice
     if draft.origin is not None:
         _copy_source_files(draft.origin, bootstrap)
     return bootstrap.complete(whole, continues=draft.origin is None)

@@ -1,10 +1,10 @@
-// The REST service, as this page talks to it: same origin, JSON, one kind of error.
+// Client of the REST service: same origin, JSON, one class of error.
 
 const TOKEN = "penstock-token";
 const TIMEOUT_MS = 10_000;
-const LABEL_TIMEOUT_MS = 40_000; // whoever owns the location does it, which may be another driver
+const LABEL_TIMEOUT_MS = 40_000; // the owner of the location changes labels, which may be another driver
 
-/** What went wrong. `status` 0: nobody answered. `detail` is the problem document's. */
+/** Error of a request. `status` 0: no answer. `detail`: the detail of the problem document. */
 export class Problem extends Error {
   constructor(status, title, detail, retryAfter = null) {
     super(detail || title);
@@ -23,18 +23,18 @@ export function setToken(value) {
   else sessionStorage.removeItem(TOKEN);
 }
 
-/** GET; resolves to `{body, etag}`. */
+/** Send a GET request. Resolves to `{body, etag, status}`. */
 export function get(path, signal) {
   return send("GET", path, null, {}, signal);
 }
 
-/** `more`: what goes beside the spec, for example `resume_from`. */
+/** Change the spec of a query. `more`: other members of the body, for example `resume_from`. */
 export function changeQuery(id, spec, etag, more = {}) {
   const headers = { "content-type": "application/merge-patch+json", "if-match": etag };
   return send("PATCH", queryPath(id), JSON.stringify({ spec, ...more }), headers);
 }
 
-/** The same `key` again begins nothing new. */
+/** Take a snapshot. A repeated request with the same `key` takes no second one. */
 export function takeSnapshot(query, wanted, key) {
   const headers = { "content-type": "application/json", "idempotency-key": key };
   return send("POST", queryPath(query, "snapshots"), JSON.stringify(wanted), headers);
@@ -49,7 +49,7 @@ export function deleteSnapshot(query, snapshot) {
   return send("DELETE", queryPath(query, "snapshots", snapshot), null, {});
 }
 
-/** `kind`: `exports` or `forks`; `name`: of the folder below the service's export root. */
+/** Export or fork a snapshot. `kind`: `exports` or `forks`. `name`: folder below the service's export root. */
 export function copySnapshot(query, snapshot, kind, name) {
   const headers = { "content-type": "application/json" };
   return send("POST", queryPath(query, "snapshots", snapshot, kind), JSON.stringify({ name }), headers);
@@ -74,7 +74,7 @@ async function send(method, path, body, headers, signal, timeoutMs = TIMEOUT_MS)
     response = await fetch(path, { method, body, headers: sent, signal: both, cache: "no-store", redirect: "error" });
     text = await response.text();
   } catch (error) {
-    if (signal?.aborted) throw error; // this page does not want the answer any more
+    if (signal?.aborted) throw error; // the page does not need the answer any more
     const why = error.name === "TimeoutError" ? `did not answer within ${timeoutMs / 1000} s` : "cannot be reached";
     throw new Problem(0, "No answer", `The driver at ${location.host} ${why}.`);
   }
@@ -91,6 +91,6 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    return null; // a proxy's page, or plain text of the HTTP server beneath
+    return null; // for example the page of a proxy, or plain text from the HTTP server
   }
 }

@@ -1,4 +1,4 @@
-// Bars over the checkpoints of one page of history: how long they took, and how much they wrote.
+// Bar charts of the checkpoints on one page of the history: their durations and written bytes.
 
 import { h, s } from "./dom.js";
 import { bytes, clock, duration } from "./format.js";
@@ -59,7 +59,7 @@ function bar(one, x, step, series, y, words) {
     }));
 }
 
-/** Pixels that a chart has: letters are drawn at their own size, so a drawing is never scaled. */
+/** Return the width of a chart in pixels. Charts are never scaled, so that text keeps its size. */
 function chartWidth() {
   const page = document.documentElement.clientWidth;
   return page < 1000 ? Math.max(260, page - 68) : (Math.min(page, 1680) - 48 - 34 - 28) / 2;

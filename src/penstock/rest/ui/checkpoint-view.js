@@ -1,4 +1,4 @@
-// One checkpoint: where its time went, vertex by vertex and subtask by subtask, or why it failed.
+// View of one checkpoint: its phases by vertex and subtask, or the reason of its failure.
 
 import { h } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
@@ -18,19 +18,19 @@ const LEGEND = [
   ["async", "async: writing beside its work"],
 ];
 
-/** As it came out; `auto` says only how it was to be. */
+/** Text of the actual alignment; of the requested one until the checkpoint is complete. */
 export function alignment(one) {
   if (one.state !== "complete") return `asked for: ${one.alignment}`;
   return one.unaligned_subtasks ? `unaligned (${count(one.unaligned_subtasks)} subtasks)` : "aligned";
 }
 
-/** Of which start of the slots; what is older than this run's first is of another run. */
+/** Text of the checkpoint's generation. Generations before the first one of this run belong to an earlier run. */
 export function generation(one, query) {
   return `${count(one.generation)}${ofThisRun(one, query) ? "" : " (earlier run)"}`;
 }
 
 function ofThisRun(one, query) {
-  const first = query.status.first_generation; // 0 while it has none
+  const first = query.status.first_generation; // 0 until the first generation starts
   return first > 0 && one.generation >= first;
 }
 
@@ -61,7 +61,7 @@ export function checkpointView({ one, names }, query, local, ctx) {
   ];
 }
 
-/** Tables of what is folded up are not made: of many subtasks they would be most of the page. */
+/** Breakdown by subtask. Tables in closed sections are not created, because they would be most of the page. */
 function breakdown(subtasks, names, local, ctx) {
   const opened = (local.opened ??= new Set());
   const toggled = (id) => (event) => {

@@ -1,19 +1,19 @@
-// Elements from plain calls, and a way to bring what is shown up to date without losing focus, scroll or selection.
-// Text only ever becomes text nodes and attribute values: nothing here parses markup.
+// Creation of elements, and updates of the document that keep focus, scroll position and selection.
+// Text becomes only text nodes and attribute values: markup is never parsed.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HANDLERS = Symbol("handlers");
 const KEY = Symbol("key");
 const VALUE = Symbol("value");
-const KEPT = { DETAILS: ["open"], DIALOG: ["open"] }; // attributes that belong to the reader, not to the view
+const KEPT = { DETAILS: ["open"], DIALOG: ["open"] }; // attributes that the user changes; updates keep them
 
-/** An HTML element. `onclick` and the like are functions; `key` tells siblings apart; `value` is kept in step,
- * `initial` only begins with it. */
+/** Create an HTML element. Handlers such as `onclick` are functions. `key` identifies an element among its siblings.
+ * `value` is updated with each rendering; `initial` sets only the first value. */
 export function h(tag, props, ...children) {
   return build(document.createElement(tag), props, children);
 }
 
-/** An SVG element, the same way. */
+/** Create an SVG element, see `h`. */
 export function s(tag, props, ...children) {
   return build(document.createElementNS(SVG, tag), props, children);
 }
@@ -32,14 +32,14 @@ function build(node, props, children) {
     if (child === null || child === undefined || child === false) continue;
     node.append(child instanceof Node ? child : String(child));
   }
-  if (node[VALUE] !== undefined && node.nodeName !== "PROGRESS") node.value = node[VALUE]; // a select's options are there by now
+  if (node[VALUE] !== undefined && node.nodeName !== "PROGRESS") node.value = node[VALUE]; // a select needs its options first
   else if (node[VALUE] !== undefined) node.setAttribute("value", node[VALUE]);
   Object.assign(node, handlers);
   node[HANDLERS] = handlers;
   return node;
 }
 
-/** Make `old` look like `fresh`, keeping the nodes that are the same. Returns the node that is in the document now. */
+/** Update `old` to equal `fresh`, and keep the nodes that are alike. Returns the node that is in the document now. */
 export function morph(old, fresh) {
   if (!alike(old, fresh)) {
     old.replaceWith(fresh);
@@ -88,7 +88,7 @@ function morphChildren(parent, wanted) {
       morph(known, fresh);
     } else {
       parent.insertBefore(fresh, at);
-      // What stood here and has no key is replaced, not pushed down: what follows stays in line.
+      // A node without a key is replaced, not moved down, so that the following nodes stay aligned.
       if (at && at[KEY] === undefined && fresh[KEY] === undefined) {
         const gone = at;
         at = at.nextSibling;

@@ -1,9 +1,9 @@
-// Numbers and times as people read them. An unknown value is a dash.
+// Readable texts of numbers and times. An unknown value is a dash.
 
 const DASH = "–";
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-/** Three figures: 7, 12.3, 1,234. */
+/** Format with up to three significant digits: 7, 12.3; larger numbers as whole numbers: 1,234. */
 function figures(value) {
   const digits = value >= 100 || Number.isInteger(value) ? 0 : value >= 10 ? 1 : 2;
   return value.toLocaleString("en", { maximumFractionDigits: digits });
@@ -45,7 +45,7 @@ export function duration(ms) {
   return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
 }
 
-/** How long ago, to one unit: it is read at a glance. */
+/** Format an age, rounded to one unit. */
 export function ago(atMs, nowMs = Date.now()) {
   if (!known(atMs)) return DASH;
   const seconds = Math.max(0, Math.round((nowMs - atMs) / 1000));
@@ -58,7 +58,7 @@ export function ago(atMs, nowMs = Date.now()) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** Wall clock in the reader's time zone. */
+/** Format a wall-clock time in the user's time zone. */
 export function clock(atMs) {
   if (!known(atMs)) return DASH;
   const at = new Date(atMs);
@@ -70,7 +70,7 @@ export function time(atMs) {
   return known(atMs) ? clock(atMs).slice(11) : DASH;
 }
 
-/** Event time, microseconds since 1970, in UTC. The ends of event time are beyond what a calendar has. */
+/** Format event time (microseconds since 1970) in UTC. The start and the end of event time are not calendar dates. */
 export function eventTime(us) {
   if (!known(us)) return DASH;
   if (us >= 4e18) return "at its end";
@@ -83,7 +83,7 @@ export function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** The beginning of a text that is too long for its place; the whole goes into a title. */
+/** Cut a text that is too long. The full text belongs into a title. */
 export function clip(text, length) {
   return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
 }

@@ -1,5 +1,5 @@
-// The picture of a dataflow: a box for each vertex, with a column for each subtask; a line for each edge, with what is
-// queued on its way.
+// Drawing of a dataflow: a box for each vertex, with a column for each subtask; a line for each edge, with its queued
+// bytes.
 
 import { s } from "./dom.js";
 import { bytes, clip, eventTime, percent, plural, rate } from "./format.js";
@@ -15,9 +15,9 @@ const COLUMNS_HIGH = 26;
 const MOST_COLUMNS = 64;
 const LABEL = { width: 112, height: 34 };
 
-const places = new Map(); // of the structure that was drawn last: it stays the same while figures change
+const places = new Map(); // layout of the last drawn graph; reused while only metrics change
 
-/** `{width, node(zoom)}`: the natural width in pixels, and the drawing at a size. */
+/** Return `{width, node(zoom)}`: the natural width in pixels, and a function that draws at a zoom factor. */
 export function drawing(graph, rates, { down, query, selected }) {
   const plan = planned(graph, down);
   const width = plan.width + 2 * MARGIN;
@@ -29,7 +29,7 @@ export function drawing(graph, rates, { down, query, selected }) {
   },
   s("defs", {}, arrow(), hatching()),
   graph.edges.map((edge) => line(edge, plan.lines.get(edge.id), down, loads.get(edge.id))),
-  graph.edges.map((edge) => label(edge, plan.lines.get(edge.id), loads.get(edge.id))), // above all lines
+  graph.edges.map((edge) => label(edge, plan.lines.get(edge.id), loads.get(edge.id))), // on top of the lines
   graph.vertices.map((vertex) =>
     box(vertex, plan.boxes.get(vertex.id), rates.get(vertex.id), query, String(vertex.id) === selected)));
   return { width, node };
@@ -50,7 +50,7 @@ function arrow() {
     s("path", { class: "arrow", d: "M0 0L8 4L0 8Z" }));
 }
 
-/** Backpressured is hatched: who sees no colours tells it from busy. */
+/** Hatching for backpressured shares, so that users who do not see colors can distinguish them from busy shares. */
 function hatching() {
   return s("pattern", { id: "hatching", width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
     s("rect", { class: "hatch-ground", width: 4, height: 4 }), s("rect", { class: "hatch-line", width: 1.4, height: 4 }));
@@ -93,7 +93,7 @@ function mood(now) {
   return now.busiest.busy > 0.6 ? "busy" : "calm";
 }
 
-/** The least of the subtasks' is what the vertex goes by. */
+/** Return the watermark of a vertex: the lowest one of its subtasks; null if a subtask has none. */
 export function watermarkOf(vertex) {
   const all = vertex.subtasks.map((one) => one.watermark_us);
   return all.length && all.every((one) => one !== null) ? Math.min(...all) : null;
@@ -108,7 +108,7 @@ function vertexWords(vertex, now) {
   return `${vertex.name}: ${shares(now)}, in ${rate(now.rowsIn)}, out ${rate(now.rowsOut)}, ${watermark(vertex)}`;
 }
 
-/** One column for each subtask, busy from below, then backpressured; the rest is idle. Many are put together. */
+/** Draw a column for each subtask: busy at the bottom, then backpressured, then idle. Many subtasks share columns. */
 function columns(now) {
   const subtasks = binned(now.subtasks);
   const wide = COLUMNS_WIDE / Math.max(1, subtasks.length);
@@ -139,7 +139,7 @@ function binned(subtasks) {
   return bins;
 }
 
-/** What waits between two vertices. Queues are known by subtask: of several edges into one they are told together. */
+/** Return the queued bytes of an edge. Queues are measured per subtask, so the edges of a vertex share them. */
 function loadOf(edge, graph, rates) {
   const producer = rates.get(edge.producer)?.subtasks ?? [];
   const consumer = rates.get(edge.consumer)?.subtasks ?? [];

@@ -1,9 +1,9 @@
-// Rows in flight from each producer (down) to each consumer (across): where they pile up is where the query waits.
+// Heat map of the in-flight rows from each producer (down) to each consumer (across).
 
 import { h, s } from "./dom.js";
 import { count } from "./format.js";
 
-const MOST_CELLS = 48; // a side; beyond that several subtasks share a row or column
+const MOST_CELLS = 48; // per side; with more subtasks, several share a row or column
 const LEFT = 28;
 const WORDS = 160;
 const TOP = 30;
@@ -15,7 +15,7 @@ export function heatMap(edge) {
   const rows = Math.ceil(side / bin);
   const most = Math.max(...cells.map((one) => one.rows));
   const cell = Math.max(6, Math.min(40, Math.floor(310 / rows)));
-  const wide = Math.max(LEFT + rows * cell + 1, WORDS); // the words above it need as much
+  const wide = Math.max(LEFT + rows * cell + 1, WORDS); // the text above the map needs this width
   const names = (n) => (bin === 1 ? `${n}` : `${n * bin} to ${Math.min(side, (n + 1) * bin) - 1}`);
   const fullest = cells.reduce((a, b) => (b.rows > a.rows ? b : a));
   const where = `from ${names(fullest.row)} to ${names(fullest.column)}`;

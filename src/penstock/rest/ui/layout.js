@@ -1,5 +1,5 @@
-// A layered drawing of a dataflow (after Sugiyama): layers, an order within them with few crossings, and places that
-// keep lines straight. Pure: numbers in, numbers out.
+// Layered layout of a dataflow (after Sugiyama): layers, an order within layers with few crossings, and positions that
+// keep lines straight. Pure functions of numbers.
 
 const SWEEPS = 8;
 
@@ -32,7 +32,7 @@ function assignLayers(vertices, edges) {
     }
     if (!moved) break;
   }
-  // A source stands right before the first that reads it, rather than at the far end of a long line.
+  // A source is placed directly in front of its first consumer, which avoids long lines.
   for (const { id } of vertices) {
     const fed = edges.some((edge) => edge.consumer === id);
     const readers = edges.filter((edge) => edge.producer === id).map((edge) => layer.get(edge.consumer));
@@ -106,7 +106,7 @@ function crossings(layers, after, rank) {
   return total;
 }
 
-/** Where the middle of each item is, across: as near to the middle of its neighbours as its layer lets it. */
+/** Return the center of each item across the flow: as close to the mean of its neighbors as its layer allows. */
 function place(layers, { before, after }, extent, gap) {
   const centre = new Map();
   for (const layer of layers) spread(layer, layer.map(() => 0), extent, gap, centre);
@@ -125,7 +125,7 @@ function place(layers, { before, after }, extent, gap) {
   return centre;
 }
 
-/** Least squares under the order and the gaps: neighbours that want to overlap are pooled and share their error. */
+/** Least-squares positions that keep the order and the gaps. Overlapping neighbors are pooled and share the error. */
 function spread(layer, wanted, extent, gap, centre) {
   let offset = 0;
   const offsets = layer.map((item, n) => {

@@ -1,4 +1,4 @@
-// The frame around every page: who is asked, what is shown while nobody answers, and the way from page to page.
+// Frame of all pages: loads data, shows errors while the service does not answer, and navigates between pages.
 
 import { get, Problem, queryPath, setToken, token } from "./api.js";
 import { h, morph } from "./dom.js";
@@ -24,19 +24,19 @@ const PAGES = { queries, graph, checkpoints, snapshots, exceptions, logs, config
 const state = {
   route: null,
   poller: null,
-  data: null, // what this page is about
-  query: null, // whose page it is, with the tag of its spec and its last complete checkpoint
+  data: null, // data of this page
+  query: null, // query of this page; `etag` and `last` are the tag of its spec and its last complete checkpoint
   etag: null,
   last: null,
   error: null,
   answeredAt: null,
-  locked: null, // a text while the token is asked for
-  local: {}, // what a page keeps while it is shown
+  locked: null, // a text while the sign-in form is shown, else null
+  local: {}, // local state of a page, kept while it is shown
 };
 let root = document.getElementById("app");
 let rendering = false;
 
-/** What pages may do besides returning what is to be seen. */
+/** Functions that pages may call. */
 const ctx = {
   render() {
     if (rendering) return;
@@ -50,7 +50,7 @@ const ctx = {
   lock,
 };
 
-/** Move the token of a printed address into the tab's storage and out of the address. */
+/** Move the token from the address into the tab's storage. */
 function takeToken() {
   const given = /^#token=([!-~]+)$/.exec(location.hash);
   if (!given) return;
@@ -66,7 +66,7 @@ function go() {
   const samePage = state.route && route.page === state.route.page && route.query === state.route.query;
   if (!samePage) Object.assign(state, { data: null, local: {}, error: null });
   if (!state.route || route.query !== state.route.query) Object.assign(state, { query: null, etag: null, last: null });
-  // Another vertex of the drawing is no other page: whoever goes through them by keys stays where he is.
+  // Another vertex of the drawing is the same page, so that keyboard users keep their position.
   const moved = before !== null && (!samePage || (route.item !== before.item && route.page !== "graph"));
   state.route = route;
   state.poller?.stop();
@@ -85,7 +85,7 @@ function go() {
   }
 }
 
-/** On phones the tabs scroll. Not by scrollIntoView: browsers would go on from there when Tab is pressed. */
+/** Scroll to the current tab on phones. After scrollIntoView, the Tab key would continue from there. */
 function showTab() {
   const tab = document.querySelector(".tabs [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 16;
@@ -97,7 +97,7 @@ async function load(page, route, signal) {
   const asked = [get(queryPath(route.query), signal), get(`${queryPath(route.query, "checkpoints")}?limit=5`, signal), own];
   const [query, newest, data] = await Promise.allSettled(asked);
   for (const one of [query, newest]) if (one.status === "rejected") throw one.reason;
-  // What this page alone is about may be gone, a snapshot for one, and the query well.
+  // The object of this page, for example a snapshot, may no longer exist although the query does.
   if (data.status === "rejected" && !(data.reason instanceof Problem && data.reason.status >= 404)) throw data.reason;
   return { query: query.value, newest: newest.value.body.checkpoints, own: data.value, problem: data.reason ?? null };
 }
@@ -129,7 +129,7 @@ function failed(error) {
   show();
 }
 
-/** Ask for the token: `why` says what was wrong with the one before. */
+/** Ask the user for the token. `why`: what was wrong with the previous one. */
 function lock(why) {
   setToken(null);
   state.poller?.stop();
@@ -154,7 +154,7 @@ function show() {
 }
 
 function skip(event) {
-  event.preventDefault(); // the part behind # is the page's own address
+  event.preventDefault(); // the fragment is the address of a page
   document.getElementById("main").focus();
 }
 
@@ -191,7 +191,7 @@ function content() {
   ];
 }
 
-/** What a page makes of its data. A fault of it takes neither the frame nor the other pages along. */
+/** Draw a page. An exception in a page affects neither the frame nor the other pages. */
 function drawn(page, shown) {
   try {
     return page.view(shown);
@@ -201,7 +201,7 @@ function drawn(page, shown) {
   }
 }
 
-/** Calm words about what does not answer; what was known last stays in sight below. */
+/** Notice while the service does not answer. The last known data stays visible below. */
 function trouble() {
   const error = state.error;
   if (!error) return null;

@@ -1,4 +1,4 @@
-// Work that was begun from this page and takes its time: followed until it ends, and told of above every page.
+// Operations: they are followed until they end, and shown above every page of their query.
 
 import { get, operationPath, Problem } from "./api.js";
 import { h } from "./dom.js";
@@ -8,7 +8,7 @@ import { pauseMs, seen } from "./poller.js";
 import { address } from "./router.js";
 
 const EVERY_MS = 500;
-const QUERY_VERBS = ["rescale", "suspend", "resume", "stop"]; // their messages have the numbers in them
+const QUERY_VERBS = ["rescale", "suspend", "resume", "stop"]; // their messages already contain the progress
 const WORDS = {
   rescale: "Rescale",
   suspend: "Suspend",
@@ -25,15 +25,15 @@ const WORDS = {
 };
 const followed = [];
 
-/** Follow what a 202 told of. `words`: what it is, for example "Rescale to 8". */
+/** Follow the operation of a 202 response. `words`: its description, for example "Rescale to 8". */
 export function follow(operation, words, ctx) {
-  if (followed.some((one) => one.operation.id === operation.id)) return; // asked for again
+  if (followed.some((one) => one.operation.id === operation.id)) return; // a repeated request
   const one = { operation, words, lost: null };
   followed.unshift(one);
   ask(one, ctx);
 }
 
-/** Follow what was under way when the page came to this query: begun here before it was loaded anew, or elsewhere. */
+/** Follow the operations that are already running on a query when its page is opened. */
 export function adopt({ id: query, status }, ctx) {
   for (const { id, verb } of status.operations) follow({ id, verb, query_id: query, state: "running" }, WORDS[verb] ?? verb, ctx);
 }
@@ -49,7 +49,7 @@ async function ask(one, ctx) {
       failures = 0;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      one.lost = error.message; // it goes on in the driver, whether this page hears of it or not
+      one.lost = error.message; // the operation continues in the driver
       failures += 1;
       if (error.status === 404 || error.status === 401) break;
     }
@@ -77,7 +77,7 @@ function shown(one, ctx) {
     h("progress", { value: progress?.total > 1 ? progress.done : null, max: Math.max(1, progress?.total ?? 1), "aria-label": one.words }));
 }
 
-/** What came of it, as far as there is more to be told than that it is done. */
+/** Describe the result of an operation, if there is more than its success. */
 function outcome({ query_id: query, snapshot, freed_files: files, freed_bytes: freed, location }) {
   if (location) return ["It is at ", h("span", { class: "mono where" }, location)];
   if (files !== null && files !== undefined) return `${plural(files, "file")} went with it: ${bytes(freed)}.`;

@@ -1,4 +1,4 @@
-// Every option of the query, those that differ from their defaults first, and when another value could count.
+// Table of all options of the query, those with other values than their defaults first, and when changes take effect.
 
 import { h } from "./dom.js";
 import { plural } from "./format.js";
@@ -10,7 +10,7 @@ const CHANGES = {
   never: "never at this location",
 };
 
-/** `over`: nothing can be changed on this page any more. */
+/** Section of all options. `over`: the query has ended, so nothing can be changed on this page. */
 export function optionsSection(options, over) {
   const columns = [
     { head: "Option", cell: (one) => h("span", { class: "mono" }, one.name) },

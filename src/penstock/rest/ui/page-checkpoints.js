@@ -1,4 +1,4 @@
-// The history of checkpoints, over all runs at the location, in pages; one of them with every subtask.
+// Page of the checkpoint history over all runs at the location, and of one checkpoint with all subtasks.
 
 import { get, queryPath } from "./api.js";
 import { checkpointCharts } from "./charts.js";
@@ -28,7 +28,7 @@ export async function load(route, signal, local) {
 
 export function view({ data, query, route, local, ctx }) {
   const one = data.one ? String(data.one.checkpoint) : null;
-  if (one !== route.item) return loading(); // the way from one to another, or to all
+  if (one !== route.item) return loading(); // the data is of the previous address
   if (one !== null) return checkpointView(data, query, local, ctx);
   const { checkpoints } = data.page;
   if (!checkpoints.length) return section("Checkpoints", empty("None yet at this checkpoint location."));
@@ -63,5 +63,5 @@ const complete = (one, words) => (one.state === "complete" ? words : "–");
 
 function remarks(one) {
   const said = [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
-  return said && clamped(said); // in full on its own page
+  return said && clamped(said); // the page of the checkpoint has the full text
 }

@@ -1,5 +1,5 @@
-// What the query is to be, and what of that can be changed while it runs. Whoever changed it meanwhile is not overruled:
-// a change is sent with the tag of the spec that was seen.
+// Page of the query's spec and its changes. A change carries the tag of the spec that the user saw, so that it never
+// overwrites the change of another client.
 
 import { changeQuery, get, Problem, queryPath } from "./api.js";
 import { h } from "./dom.js";
@@ -54,7 +54,7 @@ function specEntries({ spec, status, location, id, run_id: run }) {
   ];
 }
 
-/** What is typed but not sent yet outlives updates; what is not touched shows what the query has now. */
+/** Form for changes. Edited fields keep their values during updates; other fields show the query's current values. */
 function changes({ query, etag, local, ctx }) {
   const { checkpoint, parallelism } = query.spec;
   const now = { interval: String(checkpoint.interval_ms), alignment: checkpoint.alignment, parallelism: String(parallelism) };
@@ -62,7 +62,7 @@ function changes({ query, etag, local, ctx }) {
   const draft = (local.draft ??= {});
   const value = (name) => draft[name] ?? now[name];
   const type = (name) => (event) => {
-    if (!Object.keys(draft).length) local.seen = etag; // what it was when he began to type is what he means to change
+    if (!Object.keys(draft).length) local.seen = etag; // the change is based on the spec at the first edit
     draft[name] = event.target.value;
     if (draft[name] === now[name]) delete draft[name];
     ctx.render();
@@ -137,7 +137,7 @@ function refused(error, local, ctx) {
     h("button", { type: "button", onclick: () => discard(local, ctx) }, "Start from what it is now"));
 }
 
-/** It can be taken back, so nobody is asked twice. */
+/** Button to suspend or resume. It can be undone, so it needs no confirmation. */
 function pausing({ query, etag, local, ctx }) {
   const suspended = query.spec.state === "suspended";
   const verb = suspended ? "Resume" : "Suspend";

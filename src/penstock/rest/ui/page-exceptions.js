@@ -1,4 +1,4 @@
-// Why the query failed, if it did, and what it recovered from.
+// Page of the query's failure, if it failed, and of its recoveries.
 
 import { get, queryPath } from "./api.js";
 import { h } from "./dom.js";

@@ -1,4 +1,4 @@
-// The dataflow as it runs: where time goes, where rows wait, and every subtask of the vertex that is looked at.
+// Page of the running dataflow: shares of time, queues, and all subtasks of the selected vertex.
 
 import { get, queryPath } from "./api.js";
 import { h } from "./dom.js";
@@ -11,7 +11,7 @@ import { vertexPanel } from "./vertex-panel.js";
 
 export const EVERY_MS = 1500;
 const PHONE_PX = 720;
-const BESIDE_PX = 1200; // as in drawings.css: from here on the panel is beside the drawing
+const BESIDE_PX = 1200; // as in drawings.css: from this width on the panel is to the right of the drawing
 const DRAWING = "Drawing of the dataflow; the table of vertices below says the same";
 const ZOOMS = [0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.5];
 
@@ -21,7 +21,7 @@ export async function load(route, signal, local) {
   return { graph: body, rates: local.meter.read(body) };
 }
 
-/** Who asks for a vertex is brought to it: its box, and its panel where that comes below the drawing. */
+/** Scroll to the selected vertex, and to its panel if the panel is below the drawing. */
 export function arrived(route) {
   if (route.item === null) return;
   document.querySelector(".vertex.selected")?.scrollIntoView({ block: "nearest", inline: "nearest" });

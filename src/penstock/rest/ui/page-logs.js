@@ -1,4 +1,4 @@
-// What Penstock logged about the query in its driver and slots.
+// Page of Penstock's log lines about the query, from its driver and slots.
 
 import { get, queryPath } from "./api.js";
 import { h } from "./dom.js";
@@ -59,7 +59,7 @@ function line(one) {
       h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": `Traceback of line ${one.number}` }, h("pre", {}, one.exception))));
 }
 
-/** What was raised is said last. */
+/** Return the last line of a traceback, which has the exception. */
 function lastLine(traceback) {
   return traceback.trimEnd().split("\n").at(-1);
 }

@@ -1,4 +1,4 @@
-// All queries of this driver.
+// Page of all queries of this driver.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";

@@ -1,4 +1,4 @@
-// All snapshots at the query's checkpoint location, what can be done with them, and what one of them holds.
+// Page of all snapshots at the query's checkpoint location with their actions, and of one snapshot with its contents.
 
 import { get, Problem, queryPath } from "./api.js";
 import { h } from "./dom.js";
@@ -21,7 +21,7 @@ export async function load(route, signal, local) {
   return { listing, sharing: local.sharing };
 }
 
-/** It changes with the snapshots alone. Without it the page has all the rest to show. */
+/** Load the shared files. A failure is returned as `problem`, because the page can show everything else. */
 async function sharing(query, signal) {
   try {
     return (await get(queryPath(query, "snapshots", "sharing"), signal)).body;

@@ -1,8 +1,8 @@
-// From page to page of a list whose newest entries come first: `next` of an answer is the `before` of the page behind it.
+// Pages of a list whose newest entries come first. `next` of an answer is the `before` of the next, older page.
 
 import { h } from "./dom.js";
 
-/** Of the request for the page that is looked at; undefined for the newest. */
+/** Return `before` of the request for the current page; undefined for the newest page. */
 export function pageBefore(local) {
   return local.before?.at(-1);
 }
@@ -11,7 +11,7 @@ export function firstPage(local) {
   local.before = [];
 }
 
-/** `next`: of the page that is shown; null where there is none behind it. Of a single page there is nothing to turn. */
+/** Buttons to change the page; null if there is only one. `next`: value of the current page; null on the last page. */
 export function pager(next, local, ctx) {
   const to = (change) => () => {
     local.before ??= [];
@@ -20,7 +20,7 @@ export function pager(next, local, ctx) {
   };
   const newest = to((before) => before.splice(0));
   const newer = to((before) => before.pop());
-  const older = to((before) => before.at(-1) !== next && before.push(next)); // clicked twice is once
+  const older = to((before) => before.at(-1) !== next && before.push(next)); // a double click counts once
   const first = pageBefore(local) === undefined;
   if (first && next === null) return null;
   return h("div", { class: "pager" },

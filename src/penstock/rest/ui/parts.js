@@ -1,4 +1,4 @@
-// What several pages are made of.
+// Elements that several pages use.
 
 import { h, s } from "./dom.js";
 import { count, percent } from "./format.js";
@@ -19,30 +19,30 @@ const LOOKS = {
   critical: ["bad", "✕"],
 };
 
-/** A state, told by word and shape and not by colour alone. */
+/** Badge of a state. It has a word and a shape, not only a color. */
 export function badge(state) {
   const [look, shape] = LOOKS[state] ?? ["calm", "○"];
   return h("span", { class: `badge ${look}` }, h("span", { "aria-hidden": "true" }, shape), " ", state);
 }
 
-/** How many slots a query has, and where it is on its way to another number. */
+/** Text of a query's number of slots, and of the requested number if it differs. */
 export function slots({ spec, status }) {
   const [now, wanted] = [status.parallelism, spec.parallelism];
   return now === wanted ? count(now) : `${count(now)} → ${count(wanted)}`;
 }
 
-/** `kind`: ok, warn, bad or calm. */
+/** Notice. `kind`: ok, warn, bad or calm. */
 export function notice(kind, title, text, ...more) {
   return h("div", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : "status" },
     h("strong", {}, title), text && h("p", {}, text), more);
 }
 
-/** What is wider than a phone scrolls in its own frame, by keys as well. */
+/** Frame that scrolls wide content, also by keys. */
 export function scroller(label, ...children) {
   return h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": label }, children);
 }
 
-/** `columns`: `[{head, cell(row), number, wide}]`. `keyOf(row)` tells rows apart over updates. */
+/** Table. `columns`: `[{head, cell(row), number, wide}]`. `keyOf(row)` identifies rows over updates. */
 export function table(label, columns, rows, keyOf) {
   return scroller(label, h("table", {},
     h("caption", { class: "unseen" }, label),
@@ -51,13 +51,13 @@ export function table(label, columns, rows, keyOf) {
       columns.map((one) => h("td", { class: one.number ? "number" : one.wide && "wide" }, one.cell(row))))))));
 }
 
-/** `entries`: `[term, value, title]`; those that are null are left out. */
+/** List of terms and values. `entries`: `[term, value, title]`; null entries are left out. */
 export function facts(entries, kind = "facts") {
   return h("dl", { class: kind }, entries.filter(Boolean).map(([term, value, title]) =>
     h("div", { key: term, title }, h("dt", {}, term), h("dd", {}, value))));
 }
 
-/** Parts of one whole, side by side. `parts`: `[[class, share, word]]`. */
+/** Bar of the parts of a whole. `parts`: `[[class, share, word]]`. */
 export function shareBar(parts) {
   let from = 0;
   const said = parts.filter(([, share]) => share >= 0.005).map(([, share, word]) => word ?? percent(share)).join(", ");
@@ -90,7 +90,7 @@ export function section(title, ...children) {
   return h("section", { key: title, class: "panel" }, h("h2", {}, title), children);
 }
 
-/** Two lines of a text that may be long; the whole is its title. */
+/** Text that is cut to two lines. Its title has the full text. */
 export function clamped(text, look = "") {
   return h("p", { class: look ? `clamped ${look}` : "clamped", title: text }, text);
 }

@@ -1,21 +1,22 @@
-// Asks again and again for what a page shows: not while nobody looks, and ever more seldom while nobody answers.
+// Poller of a page's data. It pauses while the tab is hidden, and slows down while the service does not answer.
 
 const SLOWEST_MS = 15_000;
 
-/** Until the next question: twice as long after each that was not answered. */
+/** Return the time until the next request. It doubles with each failure. */
 export function pauseMs(everyMs, failures) {
   return failures ? Math.min(SLOWEST_MS, everyMs * 2 ** failures) : everyMs;
 }
 
-/** Resolves when somebody looks, at once if so. */
+/** Wait until the tab is visible. */
 export async function seen() {
   while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
 }
 
 export class Poller {
   /**
-   * `load(signal)` is awaited every `everyMs`; `onData(data)` and `onError(error)` get what came of it. One request is
-   * under way at a time. Hidden tabs ask nothing, and ask at once when they are seen again.
+   * Call `load(signal)`, `everyMs` after the end of the previous call, and pass its result to `onData(data)` or
+   * `onError(error)`. Only one call runs at a time. None runs while the tab is hidden; the next follows at once when
+   * the tab becomes visible.
    */
   constructor(load, everyMs, onData, onError) {
     Object.assign(this, { load, everyMs, onData, onError });
@@ -28,7 +29,7 @@ export class Poller {
     if (!document.hidden) this.poke();
   }
 
-  /** Ask now; an answer that is still awaited is not waited for. */
+  /** Load now. A call that is still running is aborted. */
   async poke() {
     if (this.stopped) return;
     this.pause();

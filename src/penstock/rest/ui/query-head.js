@@ -1,4 +1,4 @@
-// What is to be known of a query at a glance, and the tabs of its pages.
+// Head of a query's pages: its summary and the tabs.
 
 import { h } from "./dom.js";
 import { ago, bytes, clock, count, duration } from "./format.js";
@@ -20,7 +20,7 @@ function onItsWay({ status }) {
   return status.converged ? null : notice("warn", "On its way", status.message);
 }
 
-/** Null while it has not; whoever failed is on no way any more, though it is not as it was to be. */
+/** Notice of a query that has failed or stopped; null for others. */
 function ended({ status, id }) {
   if (status.state === "failed") {
     return notice("bad", `It failed: ${status.error}`, status.message,

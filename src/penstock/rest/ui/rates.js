@@ -1,5 +1,5 @@
-// From counters that only rise to what happens now. A subtask's own clock (its busy, backpressured and idle time) is
-// what rows are divided by: figures come in twice a second, at other moments than this page asks.
+// Rates from cumulative metrics. Rows are divided by the subtask's own time (busy, backpressured and idle), because
+// metrics are reported twice a second, at other times than the requests of this page.
 
 const LEAST_MS = 400;
 
@@ -11,8 +11,9 @@ export class RateMeter {
   }
 
   /**
-   * `graph`: what REST tells. Returns a map from vertex id to `{subtasks, busy, backpressured, idle, rowsIn, rowsOut}`;
-   * shares are parts of 1 and rates rows a second. The first time they are means since the Generation began.
+   * `graph`: resource of the REST service. Returns a map from vertex id to `{subtasks, busy, backpressured, idle,
+   * busiest, rowsIn, rowsOut}`. Shares are in [0, 1], rates in rows per second. The first values are means since the
+   * start of the generation.
    */
   read(graph) {
     if (graph.generation !== this.generation || graph.parallelism !== this.parallelism) this.subtasks.clear();
@@ -62,8 +63,7 @@ function sum(list, name) {
 }
 
 /**
- * The vertex that others wait for, in a sentence, or null: the last one on the way that is at work most of its time
- * while what feeds it waits for room.
+ * Return the bottleneck, or null: the most downstream vertex with a busy subtask whose producers are backpressured.
  */
 export function bottleneck(graph, rates) {
   const names = new Map(graph.vertices.map((vertex) => [vertex.id, vertex.name]));

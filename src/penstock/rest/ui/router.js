@@ -1,4 +1,4 @@
-// Where the reader is: the part of the address behind `#`, so that the server has one page to serve.
+// Addresses of pages. They are in the fragment (`#...`), so that the server has only one page.
 
 export const TABS = [
   ["graph", "Dataflow"],
@@ -9,7 +9,7 @@ export const TABS = [
   ["configuration", "Configuration"],
 ];
 
-/** `{page, query, item}`; `page` is null for an address that there is not. */
+/** Return `{page, query, item}`. `page` is null if the address does not exist. */
 export function parse(hash) {
   const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decoded);
   if (!parts.length) return { page: "queries", query: null, item: null };

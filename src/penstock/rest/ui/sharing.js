@@ -1,5 +1,5 @@
-// Which files are shared between snapshots: a line for each snapshot, the newest on top; across, all bytes of the
-// location, each file as wide as it is large. What is needed by several lines stands above itself in them.
+// Chart of files that snapshots share. Each snapshot is a line, the newest on top. The horizontal axis has all bytes of
+// the location: a file is as wide as it is large, and has the same position in all lines.
 
 import { h, s } from "./dom.js";
 import { bytes, clip, count, percent, plural } from "./format.js";
@@ -8,13 +8,13 @@ import { address } from "./router.js";
 
 const LEFT = 92;
 const PHONE_PX = 720; // as in style.css
-const LEAST_WIDE = 2; // of files that are needed by the same snapshots: small ones are to be seen, too
+const LEAST_WIDE = 2; // least width of a group of files, so that small groups are visible
 const MOST_LINES = 60;
 const MOST_ROWS = 200;
 const MOST_PATHS = 20;
 const LINE_HIGH = { least: 17, most: 30, all: 320 };
 
-/** `sharing`: what REST tells. */
+/** Section of shared files. `sharing`: resource of the REST service. */
 export function sharingSection(sharing, query) {
   const title = "Which files are shared";
   if (sharing.problem) return section(title, notice("warn", sharing.problem.title, sharing.problem.message));
@@ -33,13 +33,13 @@ export function sharingSection(sharing, query) {
 
 const sum = (groups) => groups.reduce((all, one) => all + one.bytes, 0);
 
-/** Files that the same snapshots need, together; in the order in which they came and went. */
+/** Group the files that the same snapshots need, ordered by the first and the last of these snapshots. */
 export function grouped({ files, snapshots }) {
   const at = new Map(snapshots.map((id, n) => [id, n]));
   const groups = new Map();
   for (const file of files) {
     const ids = file.snapshots.filter((id) => at.has(id)).sort((a, b) => at.get(a) - at.get(b));
-    if (!ids.length) continue; // it is being written, or on its way out
+    if (!ids.length) continue; // not needed yet, or not any more
     const key = ids.join(" ");
     const known = groups.get(key) ?? { key, ids, bytes: 0, files: [] };
     known.bytes += file.bytes;
@@ -56,7 +56,7 @@ export function grouped({ files, snapshots }) {
 function picture(snapshots, groups, total, query) {
   const shown = [...snapshots].reverse().slice(0, MOST_LINES);
   const page = document.documentElement.clientWidth;
-  const room = Math.max(240, Math.min(page, 1680) - (page < PHONE_PX ? 64 : 84)); // as panels leave it
+  const room = Math.max(240, Math.min(page, 1680) - (page < PHONE_PX ? 64 : 84)); // width inside a panel
   const columns = across(groups, total, room - LEFT);
   const { least, most, all } = LINE_HIGH;
   const high = Math.max(least, Math.min(most, Math.floor(all / shown.length)));
@@ -95,7 +95,7 @@ function line(id, y, high, room, columns, query) {
     s("text", { x: 6, y: y + high / 2 + 4 }, clip(id, 12)),
     s("path", { class: "sharing-ground", d: `M${LEFT} ${y + high / 2}h${room - LEFT - 2}` }),
     s("path", { class: "fill-series-shared", d: bars(shared, Math.max(4, high * 0.28)) }),
-    s("path", { class: "fill-series-own", d: bars(own, 3) })); // by height as well, for those who see no colours
+    s("path", { class: "fill-series-own", d: bars(own, 3) })); // also higher, for users who do not see colors
 }
 
 function asTable(groups, snapshots) {
@@ -113,7 +113,7 @@ function asTable(groups, snapshots) {
   ];
 }
 
-/** In words: neighbours are told by the first and the last. */
+/** Text of the snapshots; more than two neighbors are named by the first and the last. */
 export function neededBy(ids, snapshots) {
   const first = snapshots.indexOf(ids[0]);
   const row = ids.length > 2 && ids.every((id, n) => snapshots[first + n] === id);

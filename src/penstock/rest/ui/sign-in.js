@@ -1,4 +1,4 @@
-// The service wants a token: asked for here, kept in this tab alone.
+// Sign-in form: asks for the token of the service. It is stored only in this tab.
 
 import { h } from "./dom.js";
 import { notice } from "./parts.js";

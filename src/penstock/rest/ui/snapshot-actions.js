@@ -1,5 +1,5 @@
-// What can be done with snapshots: each begins with a dialog that says what will happen and asks what has to be known.
-// The buttons only open it; of dialogs there is one on a page, for what `local.action` says.
+// Actions on snapshots. Each begins with a dialog that explains the action and asks for its parameters. The buttons only
+// open the dialog. A page has one dialog, for the action in `local.action`.
 
 import { changeQuery, copySnapshot, deleteSnapshot, get, labelSnapshot, Problem, queryPath, takeSnapshot } from "./api.js";
 import { h } from "./dom.js";
@@ -10,13 +10,13 @@ import { address } from "./router.js";
 
 const DIALOG = "snapshot-dialog";
 
-/** `at`: `{query, etag, local, ctx}` of the page. */
+/** Button to take a snapshot. `at`: `{query, etag, local, ctx}` of the page. */
 export function takeButton(at) {
   return at.query.status.state === "running"
     && h("button", { type: "button", class: "main", onclick: () => open("take", null, at) }, "Take a snapshot…");
 }
 
-/** For one snapshot, as the listing has it. */
+/** Buttons for one snapshot of the listing. */
 export function actionButtons(one, at) {
   const copies = Boolean(at.query.service?.export_root);
   const suspended = at.query.spec.state === "suspended";
@@ -34,11 +34,11 @@ export function actionButtons(one, at) {
 
 function open(kind, one, at) {
   const { local, ctx, query } = at;
-  const key = crypto.getRandomValues(new Uint32Array(4)).join("-"); // one request, however often it has to be sent
+  const key = crypto.getRandomValues(new Uint32Array(4)).join("-"); // idempotency key: repeated attempts are one request
   local.action = { kind, one, key, etag: at.etag, plan: null, problem: null, sending: false };
   if (kind === "delete") plan(query, local.action, ctx);
   ctx.render();
-  queueMicrotask(() => document.getElementById(DIALOG)?.showModal()); // by now it is drawn
+  queueMicrotask(() => document.getElementById(DIALOG)?.showModal()); // after the rendering
 }
 
 async function plan(query, action, ctx) {
@@ -56,7 +56,7 @@ function fail(error, action, ctx) {
   action.problem = error;
 }
 
-/** Always there, so that it can be opened; empty until it is. */
+/** The dialog. It always exists, so that it can be opened; it is empty while closed. */
 export function actionDialog(at) {
   const { local, ctx } = at;
   const { action } = local;
@@ -95,7 +95,7 @@ async function act(action, form, at, close) {
     const deletedHere = action.kind === "delete" && location.hash !== address(query.id, "snapshots");
     if (status === 202) follow(body, words(action, form), ctx);
     if (at.local.action === action) close();
-    if (deletedHere) location.hash = address(query.id, "snapshots"); // what it was about is going
+    if (deletedHere) location.hash = address(query.id, "snapshots"); // the snapshot of this page is being deleted
     ctx.refresh();
   } catch (error) {
     fail(error, action, ctx);

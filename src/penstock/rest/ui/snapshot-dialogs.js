@@ -1,5 +1,5 @@
-// What each dialog about snapshots says and asks: from what is known to `{title, explained, fields, word, danger, keep}`.
-// `word` is what its button does; without one there is nothing to be done.
+// Contents of the dialogs about snapshots: functions that return `{title, explained, fields, word, danger, keep}`.
+// `word` is the label of the action's button; without it the dialog has no action.
 
 import { h } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
@@ -8,7 +8,7 @@ import { loading, notice } from "./parts.js";
 const MOST_LABEL = 200;
 const MOST_NOTE = 2000;
 const MOST_PATHS = 100;
-const FOLDER = "[A-Za-z0-9_\\-][A-Za-z0-9._\\-]*"; // one segment, and not hidden
+const FOLDER = "[A-Za-z0-9_\\-][A-Za-z0-9._\\-]*"; // one path segment, not hidden
 
 export const CONTENTS = { take, label, delete: remove, exports: exported, forks: forked, resume };
 

@@ -1,4 +1,4 @@
-// What one snapshot holds: tables of state, rows in flight by channel, and what the query waited for.
+// View of one snapshot: its state tables, its in-flight data by channel, and the bottleneck of the query.
 
 import { h } from "./dom.js";
 import { bytes, clock, count, duration, eventTime, percent } from "./format.js";
@@ -8,7 +8,7 @@ import { address } from "./router.js";
 
 const TOP_CHANNELS = 5;
 
-/** `buttons`: what can be done with it. */
+/** View of one snapshot. `buttons`: its actions. */
 export function snapshotView(shown, query, buttons) {
   const { snapshot, bottleneck } = shown;
   const tables = shown.operators.flatMap((operator) => operator.tables.map((one) => ({ operator, ...one })));
@@ -40,7 +40,7 @@ export function snapshotView(shown, query, buttons) {
   ];
 }
 
-/** As it came out, over all subtasks. */
+/** Text of the actual alignment of all subtasks. */
 export function alignment({ unaligned_subtasks: unaligned, subtasks }) {
   return unaligned ? `${count(unaligned)} of ${count(subtasks)} subtasks unaligned` : "aligned";
 }

@@ -1,4 +1,4 @@
-// As the system has it, light, or dark.
+// Button that switches the theme: system, light, dark.
 
 import { h } from "./dom.js";
 

@@ -1,10 +1,10 @@
-// Runs before anything is painted, so that a chosen theme never flashes up in the other one.
+// Runs before the first paint, so that the page never appears in the wrong theme.
 (() => {
   try {
     const chosen = localStorage.getItem("penstock-theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // Storage is switched off in this browser: the system's theme it is.
+    // This browser has no storage: use the system's theme.
     document.documentElement.dataset.theme = "";
   }
 })();

@@ -1,4 +1,4 @@
-// One vertex: what its operators do, and each of its subtasks.
+// Panel of one vertex: its operators and its subtasks.
 
 import { h } from "./dom.js";
 import { bytes, count, eventTime, percent, rate } from "./format.js";
@@ -38,7 +38,7 @@ function subtaskTable(now, graph, slots) {
   return table("Subtasks", columns.filter(Boolean), now.subtasks, (one) => one.figures.index);
 }
 
-/** Subtask i of every vertex is in slot i. */
+/** Text of a subtask's worker. Subtask i of every vertex is in slot i. */
 function worker(slot) {
   return slot ? `${slot.host}, pid ${slot.pid}` : "–";
 }
