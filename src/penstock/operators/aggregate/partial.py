@@ -37,7 +37,7 @@ class PartialAggregateSpec(OperatorSpec):
 
 
 class PartialAggregateOperator(Operator):
-    """Partial aggregation: one row per distinct key of each slice, in undefined order, with normalized floats in keys."""
+    """Partial aggregation: one row per distinct key of each slice, in undefined order. Key floats are normalized."""
 
     def __init__(self, spec: PartialAggregateSpec) -> None:
         self._spec = spec

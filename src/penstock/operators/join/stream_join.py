@@ -92,8 +92,8 @@ class StreamJoinOperator(Operator):
     """Stream-stream join, like Spark's ``StreamingSymmetricHashJoinExec``.
 
     A row is joined with the stored rows of the other side that have its key, and is then stored itself. It is removed
-    when the watermark shows that no match can arrive any more (``ExpiryBound``). An unmatched row of a preserved side is
-    emitted with nulls at that time, or immediately if it can never have a match.
+    when the watermark shows that no match can arrive any more (``ExpiryBound``). An unmatched row of a preserved side
+    is emitted with nulls at that time, or immediately if it can never have a match.
 
     On sides with an event time, rows at or below the watermark are late and dropped. The time up to which rows are late
     is kept by key group, as in ``FinalAggregateOperator``.

@@ -141,7 +141,7 @@ class Mode(Frequencies):
 
 
 def merge_equal_values(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """Merge equal values of an owner into one with the sum of their counts. Return ascending owners, and the columns."""
+    """Merge equal values of an owner and add up their counts. Return the owners, ascending, and the columns."""
     values, counts = columns
     codes, first = group_rows([pa.array(owners), values], len(owners))
     totals = np.zeros(len(first), np.int64)
