@@ -158,7 +158,7 @@ class TimerArrays(TimerStore):
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """Return a context during which all timers are in the table."""
+        """Return a context during which all timers are in the table. Deferred timers stay in it."""
         self._register_deferred()
         if self._block is None:
             yield

@@ -3,7 +3,7 @@
 The table holds all timers except two kinds. ``due_timers`` are due and have not fired yet. Deferred timers were
 registered while timers fire and were due already. They fire in the next pass, like Spark's in the next batch. Otherwise
 a handler that always registers such a timer would never end. ``all_in_table`` puts timers of both kinds into the table
-while a snapshot is taken.
+for a snapshot; deferred timers stay there.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TimerStore:
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """Return a context during which all timers are in the table."""
+        """Return a context during which all timers are in the table. Deferred timers stay in it."""
         self._register_deferred()
         pending = self._unprocessed()
         if pending is None:
