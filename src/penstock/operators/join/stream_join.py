@@ -157,7 +157,7 @@ class StreamJoinOperator(Operator):
         yield from self._store(number, batch, matched)
 
     def _store(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
-        """Store the rows that can still find a match. Yield the other ones that need nulls for the other side."""
+        """Store the rows that can still find a match. Yield the other unmatched rows of a preserved side with nulls."""
         own = self._sides[number]
         expired = own.spec.expired(batch, self._watermark_us)
         if expired is not None:

@@ -163,7 +163,7 @@ class PandasBatches:
 
 
 def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarray | None:
-    """Convert numbers like Spark, without the high fixed cost of its conversion; None if that conversion is necessary."""
+    """Convert numbers like Spark, without the high fixed cost of its conversion; None if this is not possible."""
     if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
         widest: type = np.float64
     elif pa.types.is_integer(column.type) and not column.null_count and not settings.int_extension_types:
