@@ -207,7 +207,7 @@ class Operator(ABC):
         return iter(())
 
     def works_in_pieces(self) -> bool:
-        """Return True if the operator processes a slice in pieces of some milliseconds. Slices are then not limited."""
+        """Return True if the operator processes a slice in pieces of some milliseconds, so that slices may be large."""
         return False
 
     def accepts_more(self) -> bool:

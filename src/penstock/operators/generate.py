@@ -32,7 +32,8 @@ class GenerateSpec(OperatorSpec):
         with_position: True to add a column with the zero-based position of the element.
         unpacked: True if each field of the elements becomes a column (of a map: key and value). Otherwise the element
             is one column.
-        outer: True if a row whose array or map is empty or null gives one row of nulls. Otherwise it gives none.
+        outer: True if a row whose array or map is empty or null gives one row with null in all generated columns.
+            Otherwise it gives none.
     """
 
     operator_id: str

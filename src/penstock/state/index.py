@@ -42,7 +42,7 @@ class HashIndex:
         self._slots.reserve(_SEGMENT)
         self._segments = 1
         self._level = 0  # there are 2 ** level segments, plus those that were split off in this round
-        self._used = np.zeros(1, np.int64)  # by segment
+        self._used = np.zeros(1, np.int64)  # by segment, the number of slots that are or were in use
         self._cleaned = 0
         self._live = 0
 

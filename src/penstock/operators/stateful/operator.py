@@ -207,7 +207,7 @@ class TransformWithStateOperator(Operator):
         if self._slice is not None and self.accepts_more():
             self._slice = self._slice.with_rows(batch, self._spec.keys)
             return
-        yield from self._finish_slice()  # needed if one step brings several batches
+        yield from self._finish_slice()  # a slice may be left if one step passes several batches
         if batch.num_rows:
             self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._process_unit()

@@ -200,7 +200,7 @@ def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows
     """
     positions = _bests(array, owners, count, largest)
     lasts = np.zeros(count, np.int64)
-    lasts[owners[positions]] = positions  # the last assignment stays
+    lasts[owners[positions]] = positions  # the last assignment to an index wins
     return lasts
 
 
