@@ -90,7 +90,7 @@ class RocksStore:
         options.set_stats_persist_period_sec(0)
         self._write_buffer_bytes = memory_bytes // 4
         self._write_options = WriteOptions()
-        self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # it is actually a property
+        self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, really
         self._at_once = WriteOptions()
         self._at_once.disable_wal = True  # type: ignore[method-assign, assignment]
         self._at_once.no_slowdown = True
@@ -172,7 +172,7 @@ class RocksStore:
             return
         try:
             db.close()
-        except Exception as error:  # noqa: BLE001 - rocksdict has no exception type
+        except Exception as error:  # noqa: BLE001 - rocksdict has no type of its own
             # The database failed before, or it cannot write its buffers, which are not needed.
             log.warning("state on local disk in %s: closing it failed: %s", self.path, error)
         finally:

@@ -96,7 +96,7 @@ class UserIterator(Generic[In, Out]):
         try:
             for value in self._function(self._inputs()):
                 _resumer().switch(_Output(value))
-        except Exception as error:  # noqa: BLE001 - it is raised again on the caller's stack
+        except Exception as error:  # noqa: BLE001 - handed to the caller's stack, which raises it
             return _Raised(error)
         return _ENDED
 

@@ -150,7 +150,7 @@ class PandasRows(UserRows):
         for end in ends:
             part = frame.iloc[start:end]
             part.index = pd.RangeIndex(end - start)
-            part._is_copy = None  # type: ignore[attr-defined]  # the user may write to the frame without a warning
+            part._is_copy = None  # type: ignore[attr-defined]  # it is the user's own: writing to it is no mistake
             frames.append(part)
             start = end
         return frames
@@ -190,7 +190,7 @@ class PandasRows(UserRows):
         if len(yielded) > 1:
             try:
                 return self._convert_concatenated([frame for _, frame in yielded])
-            except Exception:  # noqa: BLE001 - the conversions below raise it again, attributed to the right key
+            except Exception:  # noqa: BLE001 - below it is raised again, by the key whose frame it is
                 batches = [self._converted([one], error_context) for one in yielded]
                 return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         [(key, frame)] = yielded
