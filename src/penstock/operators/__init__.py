@@ -1,1 +1,1 @@
-"""Vectorised operators over Arrow batches, one per file."""
+"""Vectorized operators over Arrow batches, one operator per file."""

@@ -5,9 +5,9 @@ All methods are called on the subtask's own thread, never concurrently. Call ord
     create -> open -> [restore] -> (process | advance | finish_epoch, snapshot)* -> close
 
 An operator never blocks and never sees a barrier: the subtask calls ``finish_epoch`` and then ``snapshot`` between
-two steps. ``process``, ``advance`` and ``finish_epoch`` are lazy: between two ``next()`` calls the subtask may run
-control work, *a snapshot included*, so **the state must be consistent at every yield**: a row is either still in
-the state or already yielded, never both and never neither.
+two steps. ``process``, ``advance`` and ``finish_epoch`` are lazy. Between two ``next()`` calls the subtask may handle
+control messages and take a snapshot. Therefore **the state must be consistent at every yield**: a row is either still
+in the state or already yielded, never both and never neither.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.state.table import KeyedTable, StateBackend, StoredRows, TableCapt
 
 
 def no_side_outputs(port: str, batch: pa.RecordBatch) -> None:
-    """The ``emit`` of an operator without side outputs."""
+    """Raise ``ProtocolViolation``: the ``emit`` of an operator without side outputs."""
     raise ProtocolViolation("an operator", "without side outputs", f"rows for port {port!r}")
 
 
@@ -34,10 +34,11 @@ class OperatorContext:
     """Environment of one operator instance.
 
     Attributes:
-        backend: makes the operator's keyed tables; it is closed after the operator.
-        emit: puts rows onto the edges of a port at once, while ``process`` or ``advance`` runs: the rows must no longer
-            be in the state at the next yield, as with rows that are yielded.
-        now_ms: wall-clock time in milliseconds since 1970, of the step that runs: the same until the next one.
+        backend: creates the operator's keyed tables; it is closed after the operator.
+        emit: sends rows to the edges of a port immediately. Call it only in ``process`` or ``advance``. As with yielded
+            rows, the rows must no longer be in the state at the next yield.
+        now_ms: returns the wall-clock time of the current step, in milliseconds since 1970. It is constant within a
+            step.
     """
 
     operator_id: str
@@ -51,7 +52,7 @@ class OperatorContext:
 
 @dataclass(frozen=True)
 class OperatorState:
-    """One subtask's state of one operator at one moment; writing it out happens later, elsewhere.
+    """State of one operator in one subtask at one moment. It is written later, on another thread.
 
     Attributes:
         tables: keyed state by table name.
@@ -62,19 +63,21 @@ class OperatorState:
     scalars: Mapping[str, Plain] = field(default_factory=dict)
 
     def release(self) -> None:
-        """The tables' captures are not needed any more; once."""
+        """Release the captures of the tables. Call it once."""
         for captured in self.tables.values():
             captured.release()
 
 
 @dataclass(frozen=True)
 class ScalarPart:
-    """The scalars of one subtask that took a snapshot.
+    """Scalars that one subtask stored in a snapshot.
 
     Attributes:
-        index: which one it was.
-        first, last: the key groups that it had and that are this subtask's now, both inclusive; of an operator in front
-            of which rows are not hashed it says nothing.
+        index: index of the subtask that stored them.
+        first, last: range of the key groups, both inclusive, that the restored subtask takes over from that subtask.
+            Without a rescale the range covers all key groups. It is meaningless for an operator whose input is not
+            hash-partitioned.
+        scalars: the stored scalars by name.
     """
 
     index: int
@@ -84,13 +87,13 @@ class ScalarPart:
 
 
 class LocalCopy(Protocol):
-    """A table that may still be in this process's memory as it was stored, and is to stay there for the next time."""
+    """Local state of one table that a restart may reuse: the stored table, if this process still has it in memory."""
 
     def take(self, empty: KeyedTable) -> KeyedTable | None:
-        """The table, if it is there and of the same make as this one; once."""
+        """Return the retained table if there is one that is compatible with ``empty``. Call it once."""
 
     def begin(self, table: KeyedTable) -> None:
-        """This one holds what was stored, wherever it came from."""
+        """Start to retain ``table``, which now holds the stored content, either reused or loaded."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,12 @@ class RestoredState:
     """State from which one subtask of an operator starts.
 
     Attributes:
-        tables: the stored pieces of each table, only of this subtask's key groups, in the order in which they must be
-            applied. Each may be iterated over once, and is read from storage during the iteration.
-        parts: scalars of the subtasks of the snapshot whose successor this one is; several, or none, if the
-            parallelism was another one.
-        rescaled: True if the parallelism was another one.
-        local: tables, by name, that need not be loaded from their pieces.
+        tables: by name, the stored pieces of each table in the order in which they must be applied. They contain only
+            this subtask's key groups. Each iterable can be consumed once; it reads from storage during the iteration.
+        parts: scalars of the snapshot's subtasks that this subtask succeeds. After a rescale there may be several or
+            none.
+        rescaled: True if the snapshot was taken at another parallelism.
+        local: by table name, local state that may be reused instead of loading the pieces.
     """
 
     tables: Mapping[str, Iterable[StoredRows]] = field(default_factory=dict)
@@ -112,8 +115,11 @@ class RestoredState:
     local: Mapping[str, LocalCopy] = field(default_factory=dict)
 
     def fill(self, name: str, empty: KeyedTable) -> KeyedTable:
-        """A table as it was stored: ``empty``, loaded, or another one in its place, which is then closed. To be called
-        once, before anything else is done with the table."""
+        """Return the table with its stored content. Call it once per table, before any other use of the table.
+
+        The result is ``empty`` after loading the stored pieces, or a reused local table. In the latter case ``empty``
+        is closed.
+        """
         local = self.local.get(name)
         table = None if local is None else local.take(empty)
         if table is None:
@@ -127,18 +133,18 @@ class RestoredState:
 
     @property
     def scalars(self) -> Mapping[str, Plain]:
-        """Scalars of the first part; empty without parts. For operators whose parts are all equal or at most one."""
+        """Scalars of the first part; empty without parts. For operators that have at most one part, or equal parts."""
         return self.parts[0].scalars if self.parts else {}
 
     def rows(self, table: str) -> list[pa.RecordBatch]:
-        """All of a table that is only ever stored whole."""
+        """Return the rows of a table that is never stored as a delta."""
         pieces = list(self.tables.get(table, ()))
         assert not any(piece.is_delta for piece in pieces)
         return [piece.batch for piece in pieces]
 
 
 class Operator(ABC):
-    """One operator of one subtask. Subclasses override what they need; the defaults are a stateless pass-through."""
+    """Operator of one subtask. Subclasses override what they need; the defaults suit an operator without state."""
 
     def open(self, context: OperatorContext) -> None:  # noqa: B027 - an optional hook
         """Prepare; called once, before anything else."""
@@ -151,69 +157,72 @@ class Operator(ABC):
         """
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Process rows that came by input ``number``; only the first operator of a vertex has several inputs.
+        """Process rows from input ``number``. Only the first operator of a vertex can have several inputs.
 
-        Inputs are the edges into the vertex in the graph's order, from 0. By default the number makes no difference,
+        Inputs are the edges into the vertex, numbered from 0 in the order of the graph. The default ignores the number,
         as in a union.
         """
         return self.process(batch)
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes due with the input watermark ``watermark_us``, in bounded batches. It only rises.
+        """Yield the rows that become due when the input watermark reaches ``watermark_us``, in bounded batches.
 
-        An empty batch is skipped: it interrupts long work that has no rows yet.
+        The watermark never falls. An empty batch is not passed on: the operator yields one to interrupt long work that
+        has no rows yet.
 
-        The watermark is passed downstream after the iterator is exhausted. After a restore it is called again with the
-        restored watermark before any input; what had already been yielded must not be yielded again.
+        The watermark is passed downstream after the iterator is exhausted. After a restore, ``advance`` is called with
+        the restored watermark before any input. It must not yield rows again that were yielded before the snapshot.
         """
         return iter(())
 
     def wake_at_ms(self) -> float | None:
-        """Return the wall-clock time at which ``on_processing_time`` has something to do; in the past: at once.
+        """Return the wall-clock time, in milliseconds since 1970, at which ``on_processing_time`` must be called.
 
-        None: only after input.
+        A time in the past means immediately. None means that nothing becomes due before more input arrives.
         """
         return None
 
     def on_processing_time(self) -> Iterator[pa.RecordBatch]:
-        """Yield what becomes due at the time of ``wake_at_ms``, like ``advance``.
+        """Yield the rows that are due at the current wall-clock time, like ``advance``.
 
-        Between two steps there may be snapshots but no input. Between two calls there may be input.
+        Snapshots may be taken between two steps of the iterator, but no input is processed. Input may be processed
+        between two calls.
         """
         return iter(())
 
     def has_pending_rows(self) -> bool:
-        """Return True if rows are not processed yet: another process works on them or is not ready, or this operator
-        works on them in pieces.
+        """Return True if the operator has rows that are not processed yet, or cannot process rows yet.
 
-        Results come from ``collect``. Until then the operator is given no input; input that comes nevertheless waits.
+        Another process may be working on the rows or may still be starting, or this operator may process them in
+        pieces. ``collect`` yields the results. The operator gets no further input until then, except if it
+        ``accepts_more``; input that arrives nevertheless must wait.
         """
         return False
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results that have come since, or the results of a little more work. Never waits.
+        """Yield results that have arrived since the last call, or results of the next piece of work. Never blocks.
 
-        The chain calls it repeatedly while ``has_pending_rows``. An empty batch means that there was progress.
+        The chain calls it repeatedly while ``has_pending_rows``. An empty batch means progress without rows.
         """
         return iter(())
 
     def works_in_pieces(self) -> bool:
-        """Return True if it works on a slice in pieces of milliseconds: slices may be as large as the input."""
+        """Return True if the operator processes a slice in pieces of some milliseconds, so that slices may be large."""
         return False
 
     def accepts_more(self) -> bool:
-        """Return True if rows that come while others are pending are best processed together with these."""
+        """Return True if the operator takes further input while rows are pending, to process both together."""
         return False
 
     def external_ms(self) -> float:
-        """Return how long other processes have worked for this operator, all calls together."""
+        """Return the total time in milliseconds that other processes have worked for this operator."""
         return 0.0
 
     def may_hold_rows(self) -> bool:
-        """Return True if the operator may hold rows until a user function yields them, at the end of the epoch at last.
+        """Return True if the operator may hold rows until a user function yields them, at most until the epoch ends.
 
-        No watermark passes these rows, because they would be late: neither a received one, nor one that a later
-        operator generates. The reader of the source is not idle while rows are held.
+        No watermark overtakes these rows, because they would be late then. This holds for received watermarks and for
+        those that a later operator generates. The source reader does not become idle while rows are held.
         """
         return False
 
@@ -222,30 +231,30 @@ class Operator(ABC):
         return None
 
     def reached_watermark(self) -> int | None:
-        """Return the largest watermark that this operator has seen, or None. Idle sources advance to it.
+        """Return the largest watermark that this operator has seen, or None. Idle readers advance to it.
 
-        It is above ``emitted_watermark`` only after a restore at another parallelism, while others may be behind.
+        It exceeds ``emitted_watermark`` only after a restore at another parallelism or while the watermark is held.
         """
         return self.emitted_watermark()
 
     def hold_watermark(self, held: bool) -> None:  # noqa: B027
-        """Keep the generated watermark where it is while ``held``.
+        """Stop the generated watermark while ``held`` is True.
 
-        Several splits that were read in parallel before a restore are read one after another now. None of them may
-        make the rows of another one late.
+        After a restore, splits that were read in parallel may be read one after the other. The hold prevents one split
+        from making the rows of the next one late.
         """
 
     def advance_generated(self, watermark_us: int) -> None:  # noqa: B027
-        """Raise the watermark that this operator generates to one that other readers have reached."""
+        """Advance the watermark that this operator generates to a watermark that other readers have reached."""
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """Yield what belongs before the next barrier (ended user iterators, update-mode results)."""
+        """Yield the rows that belong before the next barrier: output of user iterators, results in update mode."""
         return iter(())
 
     def take_replaced(self) -> bool:
-        """Return True if ``finish_epoch`` has yielded a whole result since the last call.
+        """Return True if ``finish_epoch`` has yielded a complete result since the last call of this method.
 
-        It replaces the previous result, even if later operators remove all of its rows.
+        The complete result replaces the previous one, even if later operators remove all of its rows.
         """
         return False
 
@@ -254,10 +263,10 @@ class Operator(ABC):
         return OperatorState()
 
     def restore(self, state: RestoredState) -> None:  # noqa: B027
-        """Take over restored state, once, after ``open``; ``state`` has every row that this subtask owns."""
+        """Restore the state; called at most once, after ``open``. ``state`` has all rows that this subtask owns."""
 
     def counters(self) -> Mapping[str, int]:
-        """Return monotonic counters, such as ``{"rows_dropped_late": 3, "state_rows": 10}`` (``state_*``: gauges)."""
+        """Return counters, such as ``{"rows_dropped_late": 3, "state_rows": 10}``, and gauges (named ``state_*``)."""
         return {}
 
     def close(self) -> None:  # noqa: B027

@@ -1,4 +1,4 @@
-"""Record batches of an exact schema, also where it has no columns."""
+"""Functions that build and split record batches, including batches without columns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 
 
 def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return a batch of ``rows`` rows, also without columns.
+    """Return a batch of ``rows`` rows, also if the schema has no columns.
 
-    Spark prunes all columns before ``groupBy().count()``; such a batch still has rows.
+    Spark prunes all columns before ``groupBy().count()``, but such a batch still has rows.
     """
     if len(schema) == 0:
         return pa.record_batch([pa.nulls(rows)], names=["_"]).select([])  # keeps the number of rows
@@ -18,9 +18,9 @@ def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.
 
 
 def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and length of each piece of at most ``at_most`` rows; 0 or less: all rows in one, as in Spark.
+    """Yield the start and length of each piece of at most ``at_most`` rows.
 
-    No rows are one piece.
+    If ``at_most`` is 0 or less, all rows are one piece, as in Spark. Zero rows are one piece.
     """
     size = at_most if at_most > 0 else max(rows, 1)
     for first in range(0, max(rows, 1), size):
@@ -28,10 +28,10 @@ def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
 
 
 def first_rows(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> tuple[pa.RecordBatch, int]:
-    """Return the first rows of a batch and their bytes: at least one row, otherwise within both limits.
+    """Return the first rows of a batch, and their size in bytes.
 
-    It may return fewer rows than would fit: slicing and measuring cost some microseconds per column, so neither is done
-    twice.
+    The result has at least one row; further rows are within both limits. It may have fewer rows than would fit: the
+    number is estimated and halved until the rows fit, because slicing and measuring cost microseconds per column.
     """
     if batch.num_rows > most_rows:
         batch = batch.slice(0, most_rows)
@@ -46,5 +46,5 @@ def first_rows(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> tuple[
 
 
 def append_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with more columns at its end; ``schema`` names them all."""
+    """Return the batch with ``columns`` appended. ``schema`` is the schema of the result."""
     return make_batch([*batch.columns, *columns], schema, batch.num_rows)

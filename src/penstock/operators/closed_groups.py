@@ -1,7 +1,7 @@
-"""Late rows: how far event time has closed the groups of each key group, beyond the subtask's own watermark.
+"""Detection of late rows, by key group: after a rescale a key group may be closed beyond the subtask's own watermark.
 
-Spark's rule (``WatermarkSupport``): a row is late when its event time, or the end of its window, is at or below the
-watermark; one without an event time never is.
+Spark's rule (``WatermarkSupport``): a row is late if its event time, or the end of its window, is at or below the
+watermark. A row without an event time is never late.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from penstock.state.hashing import groups_of
 
 
 def event_times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return microseconds since 1970 of timestamps, or of window structs' ends as in Spark, and where they are known.
+    """Return event times in microseconds since 1970, and a mask of the rows that have one.
 
-    Rows without event time are never late.
+    Args:
+        column: timestamps, or window structs; of a struct the ``end`` counts, as in Spark.
     """
     times = column.flatten()[1] if pa.types.is_struct(column.type) else column
     if not times.null_count:
@@ -35,19 +36,22 @@ Moments = npt.NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).min
 
 CLOSED = "closed"
-"""The scalar that holds the ranges."""
+"""Name of the scalar that stores ``ClosedGroups.ranges``."""
 
 
 class ClosedGroups:
-    """Watermarks that earlier owners of this subtask's key groups had reached, until its own has reached them."""
+    """Watermarks that earlier owners of this subtask's key groups had reached.
+
+    They are kept until the subtask's own watermark has reached all of them.
+    """
 
     def __init__(self, subtask: int, parallelism: int, max_parallelism: int) -> None:
         self._max_parallelism = max_parallelism
         self._first, self._last = owned_range(subtask, parallelism, max_parallelism)
-        self._reached: Moments | None = None  # by key group; None: nothing beyond the watermark
+        self._reached: Moments | None = None  # by key group; None if no key group is ahead of the watermark
 
     def restore(self, parts: Sequence[ScalarPart]) -> None:
-        """Take over what the subtasks of a snapshot had stored, each as far as its key groups are this subtask's."""
+        """Restore the ranges that the snapshot's subtasks stored, limited to the key groups of this subtask."""
         for part in parts:
             self._take_over(part.scalars.get(CLOSED, []), part.first, part.last)
 
@@ -69,9 +73,9 @@ class ClosedGroups:
         """Return a mask of the late rows; None if there are none.
 
         Args:
-            watermark_us: the one that the subtask has advanced to.
-            keys: the rows' key columns.
-            event_time: timestamps, or window structs.
+            watermark_us: current watermark of the subtask; None if it has none yet.
+            keys: key columns of the rows.
+            event_time: event times of the rows: timestamps, or window structs.
         """
         closed = self._closed_until(watermark_us, keys, len(event_time))
         if closed is None:
@@ -81,9 +85,9 @@ class ClosedGroups:
         return late if late.any() else None
 
     def _closed_until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
-        """Return the time until which the groups of these rows are closed.
+        """Return the time up to which the groups of these rows are closed.
 
-        It is by row, or one for all of them, or None if no group is closed.
+        The result is one time per row, one time for all rows, or None if no group is closed.
         """
         self._drop_passed(watermark_us)
         if self._reached is None:
@@ -92,7 +96,7 @@ class ClosedGroups:
         return closed if watermark_us is None else np.maximum(closed, watermark_us)
 
     def ranges(self, watermark_us: int | None) -> list[Plain]:
-        """Return ``[first key group, last, closed until]`` of each range of key groups with closed groups."""
+        """Return ``[first, last, closed until]`` for each range of key groups (both inclusive) with closed groups."""
         self._drop_passed(watermark_us)
         if self._reached is None:
             return [] if watermark_us is None else [[self._first, self._last, watermark_us]]
@@ -107,6 +111,6 @@ class ClosedGroups:
         ]
 
     def _drop_passed(self, watermark_us: int | None) -> None:
-        """Forget the watermarks of earlier owners once this subtask's has reached them all."""
+        """Forget the watermarks of earlier owners when this subtask's watermark has reached all of them."""
         if self._reached is not None and watermark_us is not None and int(self._reached.max()) <= watermark_us:
             self._reached = None

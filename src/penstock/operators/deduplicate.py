@@ -1,4 +1,4 @@
-"""Deduplication: only the first row of each key is passed on."""
+"""Deduplication: passes only the first row of each key."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from penstock.state.vector import Rows
 
 TABLE = "keys"
 EXPIRES_AT = "__expires_at"
-"""Value column of ``dropDuplicatesWithinWatermark``: the key is removed once the watermark has reached it."""
+"""Value column of ``dropDuplicatesWithinWatermark``: the watermark at which the key is removed."""
 _MOMENT = pa.timestamp("us", tz="UTC")
 _FORGET_ROWS = 8192
-"""Keys that are removed in one step."""
+"""Maximum number of keys that are removed in one step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeduplicateSpec(OperatorSpec):
-    """Recipe of ``dropDuplicates``, or with ``delay_us`` of ``dropDuplicatesWithinWatermark``.
+    """Specification of ``dropDuplicates``, or with ``delay_us`` of ``dropDuplicatesWithinWatermark``.
 
     Attributes:
-        output_schema: of the rows, which pass as they are.
-        keys: positions of the columns that make rows equal. All rows of a key come to one subtask: they were spread by
-            these columns, in this order.
-        event_time: the column that the watermark is about, a key or not: rows at or below the watermark are late, and
-            dropped. A timestamp, or a window struct (its ``end`` counts). None: nothing is late.
-        delay_us: a key is forgotten as soon as the watermark has reached the event time of its first row and this
-            delay more; later rows do not renew it. None: it is forgotten when the watermark has reached its event time
-            if that is one of the keys, and else never.
+        output_schema: schema of the input and output rows.
+        keys: positions of the columns that identify duplicates. The input must be hash-partitioned by these columns in
+            this order.
+        event_time: position of the event-time column: a timestamp or a window struct (its ``end`` counts). It need not
+            be a key. Rows at or below the watermark are late and dropped. If None, no row is late.
+        delay_us: a key is forgotten when the watermark reaches the event time of its first row plus this delay in
+            microseconds. Later rows do not extend the time. If None, a key is forgotten when the watermark reaches its
+            event time, provided that the event time is one of the keys; otherwise it is kept for ever.
     """
 
     operator_id: str
@@ -56,7 +56,7 @@ class DeduplicateSpec(OperatorSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """The keys, under distinct names, and the time at which they expire."""
+        """Key columns under distinct names; with ``delay_us`` also the time at which a key expires."""
         fields: list[pa.Field] = []
         for position in self.keys:
             field = self.output_schema.field(position)
@@ -100,10 +100,10 @@ class DeduplicateSpec(OperatorSpec):
 
 
 class DeduplicateOperator(OneTableOperator):
-    """Filter that passes the first row of every key, in the order of the input, and remembers the key.
+    """Filter that passes the first row of every key, in input order, and stores the key.
 
-    Keys are equal as Spark's engine has it: nulls are, NaNs are, and -0.0 and 0.0. How far event time has come is kept
-    by key group, as in ``FinalAggregateOperator``: a row that was late stays late behind a rescale.
+    Keys are equal as in Spark: null equals null, NaN equals NaN, and -0.0 equals 0.0. The time up to which rows are
+    late is kept by key group, as in ``FinalAggregateOperator``: a row that was late stays late after a rescale.
     """
 
     table_name = TABLE
@@ -144,7 +144,7 @@ class DeduplicateOperator(OneTableOperator):
         return batch.filter(pa.array(~late))
 
     def _first_rows(self, batch: pa.RecordBatch) -> Rows:
-        """Return the positions of the first rows of keys that are not known yet, ascending."""
+        """Return, in ascending order, the positions of the first rows of keys that are not stored yet."""
         keys = [normalize_floats(key) for key in self._keys(batch)]
         _, first = group_rows(keys, batch.num_rows)
         first.sort()
@@ -155,15 +155,15 @@ class DeduplicateOperator(OneTableOperator):
         return new
 
     def _remember(self, batch: pa.RecordBatch) -> None:
-        """Remember keys, which must differ and be unknown."""
+        """Store the keys of these rows. They must be distinct and not stored yet."""
         with self._table.edit(self._keys(batch), batch.num_rows) as new:
             if self._spec.delay_us is not None:
                 assert self._spec.event_time is not None
-                times, _ = event_times(batch.column(self._spec.event_time))  # a null is 1970, as in Spark
+                times, _ = event_times(batch.column(self._spec.event_time))  # a null counts as 1970, as in Spark
                 new.values[0].set(new.rows, pa.array(times + self._spec.delay_us).cast(_MOMENT))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Forget the keys that no row can have any more, or that have expired."""
+        """Remove the keys that only late rows can still have, or that have expired."""
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
             for _ in self._table.forget_due(watermark_us, _FORGET_ROWS) if self._table.spec.event_time else ():
@@ -174,7 +174,7 @@ class DeduplicateOperator(OneTableOperator):
         return {CLOSED: self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []}
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        """Restore the state except the watermark, which ``advance`` gets again before any input."""
         super().restore(state)
         self._closed.restore(state.parts)
 

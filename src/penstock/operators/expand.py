@@ -1,6 +1,6 @@
 """Expand: several output rows per input row, one per projection.
 
-A sliding ``window()`` is lowered to it, see ``planner.panes``.
+A sliding ``window()`` is planned as an expand; see ``planner.panes``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.operators.batches import make_batch
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandSpec(OperatorSpec):
-    """Recipe of an ``Expand``. ``projections``: each has one expression per column of ``output_schema``."""
+    """Specification of an ``Expand``. ``projections``: each has one expression per column of ``output_schema``."""
 
     operator_id: str
     name: str
@@ -36,7 +36,7 @@ class ExpandSpec(OperatorSpec):
 
 
 class ExpandOperator(Operator):
-    """Expansion without state. All rows of an input row come in one batch."""
+    """Expand without state. All output rows of an input row are in one batch, ordered by projection."""
 
     def __init__(self, spec: ExpandSpec) -> None:
         self._schema = spec.output_schema

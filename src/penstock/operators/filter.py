@@ -1,4 +1,4 @@
-"""Filter: the rows for which the condition is true (neither false nor null)."""
+"""Filter: passes the rows for which the condition is true (neither false nor null)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.operators.base import Operator
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(OperatorSpec):
-    """Recipe of a filter. ``condition``: a boolean expression over the input's columns, which are also the output's."""
+    """Specification of a filter. ``condition``: boolean expression over the input's columns."""
 
     operator_id: str
     name: str
@@ -33,7 +33,7 @@ class FilterSpec(OperatorSpec):
 
 
 class FilterOperator(Operator):
-    """Filter without state; row order is kept."""
+    """Filter without state. It keeps the order of rows."""
 
     def __init__(self, spec: FilterSpec) -> None:
         self._condition = SharedExpressions([spec.condition])
@@ -50,9 +50,9 @@ class FilterOperator(Operator):
 def filter_rows(batch: pa.RecordBatch, chosen: pa.BooleanArray) -> pa.RecordBatch:
     """Return the rows where ``chosen`` is true, neither false nor null.
 
-    Arrow's kernel takes three to five times as long where a column has nulls. Events of several kinds in one stream
-    leave most columns null where the kind is another one, and rarely in the chosen rows. There such a column is
-    filtered without its validity bitmap, which is fast.
+    Arrow's kernel takes three to five times as long for a column with nulls. Streams often contain several kinds of
+    events; a column of one kind is null in the rows of the others, but rarely in the chosen rows. A column without
+    nulls in the chosen rows is therefore filtered without its validity bitmap.
     """
     columns = [filter_values(column, chosen) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch.filter(chosen)
@@ -74,7 +74,7 @@ def _all_valid(array: pa.Array, chosen: pa.BooleanArray) -> bool:
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """Return the same values, with arbitrary ones instead of nulls."""
+    """Return the array with nulls replaced by arbitrary values. Types for which that is impossible are unchanged."""
     kind = array.type
     if not array.null_count or pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
         return array

@@ -18,19 +18,22 @@ from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 
 MAX_OUTPUT_ROWS = 65_536
-"""Rows of one output batch: a few input rows may have very many elements, and each repeats the other columns."""
+"""Maximum rows of an output batch. A few input rows may have many elements, and each element repeats the other columns.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSpec(OperatorSpec):
-    """Recipe of a ``Generate``: the generated columns follow those that are passed on.
+    """Specification of a ``Generate``. The output has the passed columns, then the generated columns.
 
     Attributes:
-        elements: an expression over the input's columns that gives an array or a map.
-        passed: positions of the input columns that the output begins with.
-        with_position: add a column with the zero-based position of the element.
-        unpacked: each field of the elements is a column (a map's key and value are); otherwise the element is one.
-        outer: a row without elements, or with null, gives one row of nulls.
+        elements: expression over the input's columns that returns an array or a map.
+        passed: positions of the input columns that are passed on.
+        with_position: True to add a column with the zero-based position of the element.
+        unpacked: True if each field of the elements becomes a column (of a map: key and value). Otherwise the element
+            is one column.
+        outer: True if a row whose array or map is empty or null gives one row with null in all generated columns.
+            Otherwise it gives none.
     """
 
     operator_id: str
@@ -55,10 +58,10 @@ class GenerateSpec(OperatorSpec):
 
 
 class GenerateOperator(Operator):
-    """Generator without state; rows keep their order, and elements theirs.
+    """Generate without state. It keeps the order of rows and of elements.
 
-    The rows of one slice are yielded in bounded batches. A chain pushes all of them through before anything else
-    happens, so that no snapshot lies between them.
+    The rows of one slice are yielded in bounded batches. The chain pushes all of them through in one step, so that no
+    snapshot is taken between them.
     """
 
     def __init__(self, spec: GenerateSpec) -> None:

@@ -1,4 +1,4 @@
-"""Late rows as a side output: rows that an aggregation would drop as late leave by a port of their own, whole."""
+"""Late rows as a side output: rows that an aggregation would drop as late are emitted on a separate port."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ LATE_PORT = "late"
 
 @dataclass(frozen=True, kw_only=True)
 class LateRowsSpec(OperatorSpec):
-    """Recipe of a late-rows output.
+    """Specification of a late-rows output.
 
-    ``keys``: positions of the columns that the rows were partitioned by; ``event_time``: of the key that the watermark
-    closes, a timestamp or a window struct (its ``end`` counts); ``columns``: number of leading columns of a late row
-    that leave by ``LATE_PORT``.
+    Attributes:
+        keys: positions of the columns by which the input is partitioned.
+        event_time: position of the event-time key: a timestamp or a window struct (its ``end`` counts).
+        columns: number of leading columns of a late row that are emitted on ``LATE_PORT``.
     """
 
     operator_id: str
@@ -37,9 +38,9 @@ class LateRowsSpec(OperatorSpec):
 
 
 class LateRowsOperator(Operator):
-    """Splitter in front of an aggregation, under the same watermark.
+    """Operator in front of an aggregation that separates late rows. Both get the same watermark.
 
-    A row is late if it belongs to a closed group, by the rule of ``FinalAggregateOperator``; by key group, as there.
+    A row is late if it belongs to a closed group. The rule is that of ``FinalAggregateOperator``, by key group.
     """
 
     def __init__(self, spec: LateRowsSpec) -> None:
@@ -70,7 +71,7 @@ class LateRowsOperator(Operator):
         return OperatorState(scalars={CLOSED: self._closed.ranges(self._watermark_us)})
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark is not stored: ``advance`` is called with the restored one before any input."""
+        """Restore the state except the watermark, which ``advance`` gets again before any input."""
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:

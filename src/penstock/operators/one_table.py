@@ -1,4 +1,4 @@
-"""Operators that keep one keyed table: opened, stored, restored and closed alike."""
+"""Base class of operators with one keyed table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.state.table import KeyedTable, TableSpec
 
 
 class OneTableOperator(Operator):
-    """Operator with one keyed table. ``table_name``: its name in snapshots."""
+    """Operator with one keyed table. ``table_name``: name of the table in snapshots."""
 
     table_name: ClassVar[str]
     _table: KeyedTable

@@ -17,9 +17,9 @@ from penstock.operators.batches import make_batch
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectSpec(OperatorSpec):
-    """Recipe of a projection.
+    """Specification of a projection.
 
-    ``expressions``: over the input's columns, one per column of ``output_schema``, in order.
+    ``expressions``: one per column of ``output_schema``, in order, over the input's columns.
     """
 
     operator_id: str
@@ -36,7 +36,7 @@ class ProjectSpec(OperatorSpec):
 
 
 class ProjectOperator(Operator):
-    """Projection without state; it returns as many rows as it is given."""
+    """Projection without state. It yields as many rows as it gets."""
 
     def __init__(self, spec: ProjectSpec) -> None:
         self._schema = spec.output_schema

@@ -1,6 +1,6 @@
-"""Sort and limit of the complete result at the end of an epoch, which one subtask has.
+"""Sort and limit of the complete result at the end of an epoch. All rows come to one subtask.
 
-Neither has state: the rows come and go within one ``finish_epoch`` of the chain.
+Neither operator has state: the rows are received and emitted within one ``finish_epoch`` of the chain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _EMIT_ROWS = 8192
 
 @dataclass(frozen=True)
 class SortKey:
-    """Catalyst's ``SortOrder``: strings by their bytes, NaN above every number, -0.0 as 0.0, structs field by field."""
+    """Sort expression and direction, like Catalyst's ``SortOrder``.
+
+    Strings are ordered by their bytes and structs field by field. NaN is larger than every number; -0.0 equals 0.0.
+    """
 
     expression: Expression
     ascending: bool
@@ -32,7 +35,7 @@ class SortKey:
 
 @dataclass(frozen=True, kw_only=True)
 class SortSpec(OperatorSpec):
-    """Recipe of a sort: the rows of each epoch in order; equal ones stay in theirs."""
+    """Specification of a sort of the rows of each epoch. The sort is stable."""
 
     operator_id: str
     name: str
@@ -44,7 +47,7 @@ class SortSpec(OperatorSpec):
 
 
 class SortOperator(Operator):
-    """Sort of an epoch's rows at its end."""
+    """Stable sort. It collects the rows of an epoch and yields them when the epoch ends."""
 
     def __init__(self, spec: SortSpec) -> None:
         self._spec = spec
@@ -69,10 +72,10 @@ class SortOperator(Operator):
 
 
 def _codes(array: pa.Array, ascending: bool, nulls_first: bool) -> list[npt.NDArray[np.int64]]:
-    """Return numbers that order as the values do, most significant first."""
+    """Return arrays of numbers, the most significant one first, that sort in the order of the values."""
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_struct(array.type):
-        # Within a struct a null field is the least value, independently of where null structs go.
+        # Within a struct a null field is the smallest value, independently of ``nulls_first``.
         codes = [] if valid.all() else [_with_null_codes(np.zeros(len(array), np.int64), valid, nulls_first)]
         for child in array.flatten():
             codes += _codes(child, ascending, nulls_first=ascending)
@@ -90,7 +93,7 @@ def _with_null_codes(
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSpec(OperatorSpec):
-    """Recipe of a limit: the first ``count`` rows of each epoch."""
+    """Specification of a limit: the first ``count`` rows of each epoch."""
 
     operator_id: str
     name: str
@@ -102,7 +105,7 @@ class LimitSpec(OperatorSpec):
 
 
 class LimitOperator(Operator):
-    """Limit within the epoch."""
+    """Limit of the rows of each epoch."""
 
     def __init__(self, spec: LimitSpec) -> None:
         self._count = spec.count

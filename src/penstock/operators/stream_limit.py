@@ -19,7 +19,7 @@ _SCHEMA = pa.schema([("rows", pa.int64())])
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLimitSpec(OperatorSpec):
-    """Recipe of the limit. All rows come to one subtask, over a hash edge without keys."""
+    """Specification of the limit. All rows come to one subtask, over a hash edge without keys."""
 
     operator_id: str
     name: str
@@ -43,7 +43,7 @@ class StreamLimitSpec(OperatorSpec):
 
 
 class StreamLimitOperator(OneTableOperator):
-    """Limit of a stream. The number of passed rows is a table of one row, which moves with the rows at a rescale."""
+    """Limit of a stream. The number of passed rows is stored in a table with one row, which a rescale moves."""
 
     table_name = TABLE
 

@@ -1,4 +1,4 @@
-"""Watermark: passes rows on and generates the event-time watermark that ``df.withWatermark`` asks for."""
+"""Watermark: passes rows and generates the event-time watermark of ``df.withWatermark``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _WATERMARK, _REACHED, _HELD = "watermark_us", "reached_us", "held"
 
 
 def watermark_scalars(watermark_us: int) -> dict[str, Plain]:
-    """Return the scalars of an operator's snapshot whose watermark has reached this value."""
+    """Return the snapshot's scalars of a watermark operator whose watermark has reached this value."""
     return {_WATERMARK: watermark_us, _REACHED: watermark_us, _HELD: False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkSpec(OperatorSpec):
-    """Recipe of a watermark.
+    """Specification of a watermark.
 
-    ``column``: position of the event time, a timestamp or a window struct (its ``end`` counts, as in Spark);
-    ``delay_us``: how far the watermark stays behind the largest event time.
+    Attributes:
+        column: position of the event time: a timestamp or a window struct (its ``end`` counts, as in Spark).
+        delay_us: difference between the largest event time and the watermark, in microseconds.
     """
 
     operator_id: str
@@ -42,13 +43,14 @@ class WatermarkSpec(OperatorSpec):
 
 
 class WatermarkOperator(Operator):
-    """Generator of a watermark: the largest event time less the delay.
+    """Generator of a watermark: the largest event time minus the delay.
 
-    Event times are floored to milliseconds as ``EventTimeWatermarkExec`` does. The watermark only rises, starts unset
-    and is kept in the snapshot. Null event times are passed on and ignored.
+    Event times are rounded down to milliseconds, as in ``EventTimeWatermarkExec``. The watermark starts unset, never
+    falls, and is part of the snapshot. Rows with a null event time are passed on and ignored.
 
-    Restored at another parallelism, all subtasks start from the lowest watermark: splits change hands, and the rest of
-    one must not be late because its new reader was ahead.
+    After a restore at another parallelism, a subtask starts from the lowest watermark of its predecessors (unset if
+    that of any predecessor was). A split may have moved to another reader; its remaining rows must not be late because
+    that reader was ahead.
     """
 
     def __init__(self, spec: WatermarkSpec) -> None:
@@ -67,7 +69,7 @@ class WatermarkOperator(Operator):
         yield batch
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Ignore received watermarks, but for the end of event time."""
+        """Ignore received watermarks except the end of event time."""
         if watermark_us == END_OF_TIME_US:
             self.advance_generated(watermark_us)
         return iter(())

@@ -1,9 +1,9 @@
 """Columns of values by row number: rows refer to the Arrow arrays with which they were added.
 
-Text, lists and structs never become Python objects here. An array lives as long as a row refers to it: rows that were
-written together are mostly removed together, at no cost. When less than half of the stored values are in use, sparse
-arrays are rewritten without unused ones. Small arrays are merged (like the components of an LSM tree, O'Neil et al.
-1996). So neither removed rows nor small batches take more than twice the necessary memory.
+Strings, lists and structs never become Python objects. An array is kept as long as a row refers to it. Rows that were
+written together are mostly removed together, which costs nothing. When less than half of the stored values are in use,
+sparse arrays are rewritten without unused values. Small arrays are merged, like the components of an LSM tree (O'Neil
+et al. 1996). Therefore neither removed rows nor small batches take more than twice the necessary memory.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NOWHERE = 0
 _FULL = 1 << 14
 """Parts with at least this many rows are not merged."""
 _FEW = 7
-"""Up to this many small parts are not merged."""
+"""Maximum number of small parts that are not merged yet."""
 _FULL_BYTES = 64 << 20
-"""Limit for merged parts, far below the limit of 32-bit offsets."""
+"""Limit for the bytes of merged parts, far below the limit of 32-bit offsets."""
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class ArrayColumns:
 
     Args:
         kinds: types of the columns.
-        lock: held while parts are rewritten, which moves rows that are not being written to.
+        lock: held while parts are rewritten. Rewriting also moves rows that are not being written to.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType], lock: threading.Lock) -> None:
@@ -64,11 +64,11 @@ class ArrayColumns:
         self._lock = lock
         self._positions = GrowableArray(np.int64)
         self._end = _NOWHERE + 1
-        self._parts: tuple[_Part, ...] = ()  # by ``first`` ascending; never changed, but replaced
+        self._parts: tuple[_Part, ...] = ()  # by ascending ``first``; the tuple is replaced, because readers hold it
 
     @property
     def nbytes(self) -> int:
-        """The memory in use."""
+        """Memory in use, in bytes."""
         return sum(part.nbytes for part in self._parts) + self._positions.data.nbytes
 
     def reserve(self, rows: int) -> None:
@@ -76,15 +76,15 @@ class ArrayColumns:
         self._positions.reserve(rows)
 
     def put(self, rows: Rows, arrays: Sequence[pa.Array]) -> None:
-        """Overwrite these rows, each named once."""
+        """Overwrite these rows, which are distinct."""
         if not len(rows):
             return
         self.forget(rows)
-        self._append(rows, [pa.concat_arrays([array]) for array in arrays])  # the batch itself may be a larger one's
+        self._append(rows, [pa.concat_arrays([array]) for array in arrays])  # copies, since arrays may be slices
         self._tidy()
 
     def forget(self, rows: Rows) -> None:
-        """Forget the values of rows, which may have none."""
+        """Forget the values of rows. Rows without values are allowed."""
         positions = self._positions.data[rows]
         positions = positions[positions != _NOWHERE]
         if not len(positions):
@@ -134,7 +134,7 @@ class ArrayColumns:
 
     @staticmethod
     def _locate(parts: Sequence[_Part], positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.integer], Rows]:
-        """Return for each position the number of its part and the index in it; arbitrary if no part has it."""
+        """Return for each position the number of its part and the index in this part; arbitrary if no part has it."""
         firsts = np.array([part.first for part in parts], np.int64)
         sizes = np.array([len(part.rows) for part in parts], np.int64)
         numbers = np.maximum(np.searchsorted(firsts, positions, side="right") - 1, 0)
@@ -160,9 +160,9 @@ class ArrayColumns:
             self._rewrite(self._parts[-together:])
 
     def _rewrite(self, parts: Sequence[_Part]) -> None:
-        """Merge the used rows of some parts to one part at the end."""
+        """Merge the used rows of some parts into one part at the end. Each part must have used rows."""
         rows, columns = [], []
-        for part in parts:  # each has some
+        for part in parts:
             used = np.flatnonzero(self._positions.data[part.rows] == np.arange(part.first, part.first + len(part.rows)))
             rows.append(part.rows[used].astype(np.int64))
             columns.append([array.take(pa.array(used)) for array in part.arrays])

@@ -31,7 +31,7 @@ _MASK_64 = (1 << 64) - 1
 def storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     """Return the numpy dtype of a fixed-width Arrow type; None for other types.
 
-    It is the same for numbers, an integer for dates and times, and int8 for booleans.
+    Numbers have the equivalent dtype, dates and times have an integer dtype, and booleans have int8.
     """
     return _STORED.get(kind.id)
 
@@ -61,7 +61,7 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type with integers in place of all dates, times and durations in it."""
+    """Return the type with all dates, times and durations in it replaced by integers."""
     stored = storage_dtype(kind)
     if stored is not None and pa.types.is_temporal(kind):
         return pa.from_numpy_dtype(stored)
@@ -75,9 +75,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_objects(array: pa.Array) -> list[Any]:
-    """Return the values as Python objects, from which ``pa.array`` creates the same array again.
+    """Return the values as Python objects, from which ``pa.array`` can create the same array again.
 
-    Dates, times and durations are integers, because Python's types end with the year 9999 and Spark's do not.
+    Dates, times and durations are integers, because Python's types end with the year 9999 but Spark's types do not.
     """
     kind = plain_type(array.type)
     objects: list[Any] = (array if kind == array.type else array.cast(kind)).to_pylist()
@@ -85,7 +85,7 @@ def plain_objects(array: pa.Array) -> list[Any]:
 
 
 def readable_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values for display: Python objects, or texts for values that Python's types do not have."""
+    """Return the values for display: Python objects, or strings for values that Python's types cannot represent."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -144,7 +144,7 @@ def from_decimal_words(
 def from_decimal_ints(
     unscaled: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType
 ) -> pa.Array:
-    """Create a decimal128 array from unscaled Python ints. Values where ``valid`` is False do not matter."""
+    """Create a decimal128 array from unscaled Python ints. Values where ``valid`` is False are ignored."""
     ints = unscaled.tolist() if valid is None else np.where(valid, unscaled, 0).tolist()
     low = np.array([value & _MASK_64 for value in ints], np.uint64)
     high = np.array([value >> 64 for value in ints], np.int64)

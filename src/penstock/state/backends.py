@@ -1,4 +1,4 @@
-"""State backends by the option ``state.backend``."""
+"""Selection of the state backend by the option ``state.backend``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def open_backend(name: Backend, memory_bytes: int) -> StateBackend:
 
     Args:
         name: name of the backend.
-        memory_bytes: its memory limit, which the backend ``memory`` ignores.
+        memory_bytes: memory limit of the backend in bytes. The backend ``memory`` ignores it.
 
     Raises:
-        NotSupported: its package is not installed.
+        NotSupported: the package of the backend is not installed.
     """
     match name:
         case Backend.MEMORY:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 _MIN_ITEMS = 64
 _MAPPED_BYTES = 1 << 20
-"""Minimum size of an array with a memory mapping of its own."""
+"""Minimum size of an array that has its own memory mapping."""
 _HUGE_BYTES = 8 << 20
-"""Minimum size of an array with huge pages, which may waste memory."""
+"""Minimum size of an array that uses huge pages. In smaller arrays they would waste memory."""
 
 
 def gathered(data: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -67,7 +67,7 @@ class GrowableArray:
         self.data = larger
 
     def _resize(self, mapping: mmap.mmap, nbytes: int) -> bool:
-        """Resize the mapping. Return False if views of the array exist or the system cannot: it must then be copied."""
+        """Resize the mapping. Return False if it must be copied instead: views of it exist, or the system refuses."""
         self.data = self._allocated(0)
         try:
             mapping.resize(nbytes)

@@ -2,8 +2,8 @@
 
 Spark chains hashes: the hash of column k is the seed for column k + 1, a null does not change the seed, and the parts
 of structs and arrays are hashed in order (``HashExpression`` and ``XXH64`` in Catalyst). -0.0 has the hash of 0.0, and
-all NaNs have the same hash, so that a Spark job can compute a key group in SQL: ``pmod(xxhash64(cols), 128)``. Test
-vectors fix the values, because a change would break every stored snapshot.
+all NaNs have the same hash. A Spark job can therefore compute a key group in SQL: ``pmod(xxhash64(cols), 128)``. Tests
+check the values, because a change would make every stored snapshot unusable.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LONG_DECIMAL_PRECISION = 18
 """Largest precision of decimals that Catalyst hashes as unscaled longs. It hashes others as bytes of big integers."""
 
 FEW_LISTS = 32
-"""Number of longest lists whose remaining elements are hashed list by list. Hashing them together goes value by value:
-one list of a million values would take half a minute."""
+"""Number of longest lists whose remaining elements are hashed list by list. Hashing all lists together takes one pass
+per element position, which would take half a minute for one list of a million values."""
 
 U64 = npt.NDArray[np.uint64]
 Words = npt.NDArray[Any]
@@ -45,7 +45,7 @@ class HashFunction:
     """One of Spark's hash functions.
 
     Attributes:
-        leaf: hashes an array of values without parts with the rows' seeds; null rows keep their seeds.
+        leaf: hashes an array of values that are not nested, with one seed per row; null rows keep their seeds.
         value: hashes one value, as bytes (see ``_values``), with one seed.
     """
 
@@ -70,7 +70,7 @@ def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: i
 def groups_of(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int16]:
     """Return the key groups for columns of length ``rows``, see ``key_groups``."""
     hashes = hash_columns(columns, rows)
-    if max_parallelism & (max_parallelism - 1) == 0:  # the usual 128: pmod is a mask, five times as quick
+    if max_parallelism & (max_parallelism - 1) == 0:  # as for the default of 128: a mask is five times as fast as pmod
         return (hashes & np.int64(max_parallelism - 1)).astype(np.int16)
     return np.mod(hashes, np.int64(max_parallelism)).astype(np.int16)
 
@@ -84,12 +84,12 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
 
 
 def chain_hash(array: pa.Array, seeds: Words) -> Words:
-    """Chain one column, not of maps, onto ``seeds``; null rows keep theirs."""
+    """Return the hashes of one column with one seed per row. Null rows keep their seeds. Maps are not supported."""
     return chain_hash_with(array, seeds, XXHASH64)
 
 
 def chain_hash_with(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
-    """Chain one column, not of maps, onto ``seeds`` with any of Spark's hash functions."""
+    """Return the hashes of one column like ``chain_hash``, with any of Spark's hash functions."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
@@ -119,7 +119,7 @@ def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
 
 
 def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
-    """Hash lists element by element for all rows together, and the rest of a few long lists row by row."""
+    """Hash lists: the first elements in one pass per position for all rows, the rest of few long lists row by row."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     starts = np.cumsum(lengths) - lengths
     elements, hashes = array.flatten(), seeds.copy()
@@ -138,7 +138,7 @@ def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Wor
 
 
 def _values(array: pa.Array) -> Iterator[bytes]:
-    """Yield the bytes that Spark's hash functions read for each value, little-endian; none for a null."""
+    """Yield the bytes that Spark's hash functions read for each value (numbers little-endian). Nulls are skipped."""
     array, kind = array.drop_null(), array.type
     if is_text(kind):
         yield from (value.as_buffer().to_pybytes() for value in array)
@@ -157,7 +157,7 @@ def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
 
 
 def _fixed_words(array: pa.Array) -> Words:
-    """Return fixed-width values as Spark hashes them: 64-bit words, or 32-bit ones for shorter types."""
+    """Return fixed-width values as Spark hashes them: 64-bit words, or 32-bit words for shorter types."""
     values = fixed_values(array)
     if values is None:
         raise NotSupported(f"a key of type {array.type} cannot be hashed to a key group; Spark's maps cannot either")
@@ -204,7 +204,7 @@ def _avalanche(hashes: U64) -> U64:
 
 
 def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
-    """Hash long decimals by the library's xxh64, once per distinct pair of seed and value."""
+    """Hash long decimals with the xxhash library, once per distinct pair of seed and value."""
     encoded = array.dictionary_encode()
     codes = fixed_values(encoded.indices)
     assert codes is not None
@@ -222,7 +222,7 @@ def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
 
 
 def big_integer_bytes(value: int) -> bytes:
-    """Encode as Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
+    """Encode like Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 

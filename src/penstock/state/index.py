@@ -1,8 +1,8 @@
-"""Hash index from key hashes to row numbers: it processes a whole batch per numpy pass, and grows incrementally.
+"""Hash index from key hashes to row numbers. It processes a whole batch per numpy pass, and it grows incrementally.
 
-It uses linear hashing (Litwin 1980) over segments: the low bits of a hash select the segment, its high bits the slot in
-the segment at which linear probing starts. To grow, segments are split in turn, a few with each insertion, so that no
-insertion is slow. The keys of a split segment stay in it or move to the new one.
+It uses linear hashing (Litwin 1980) over segments: the low bits of a hash select the segment; its high bits select the
+slot in the segment at which linear probing starts. To grow, segments are split in turn, a few with each insertion, so
+that no insertion is slow. The keys of a split segment stay in it or move to the new segment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ U64 = npt.NDArray[np.uint64]
 _BITS = 12
 _SEGMENT = 1 << _BITS
 _LOAD = 0.35
-"""Limit for the average fraction of slots that are or were in use. Segments that are not split yet have up to twice as
-many."""
+"""Limit for the average fraction of slots that are or were in use. Segments that are not split yet may have up to twice
+this fraction."""
 _CROWDED = int(0.9 * _SEGMENT)
 """Limit for the slots of one segment that are or were in use."""
 _AT_ONCE = 64
@@ -41,8 +41,8 @@ class HashIndex:
         self._slots = GrowableArray(np.int32)  # a row number + 1; 0 where a slot is empty
         self._slots.reserve(_SEGMENT)
         self._segments = 1
-        self._level = 0  # 2 ** level segments and those that were split off so far
-        self._used = np.zeros(1, np.int64)  # by segment
+        self._level = 0  # there are 2 ** level segments, plus those that were split off in this round
+        self._used = np.zeros(1, np.int64)  # by segment, the number of slots that are or were in use
         self._cleaned = 0
         self._live = 0
 
@@ -51,7 +51,7 @@ class HashIndex:
         return 4 * _SEGMENT * self._segments
 
     def find(self, hashes: U64, differ: Callable[[Rows, Rows], Mask]) -> Rows:
-        """Return the row of each key, or -1.
+        """Return the row of each key; -1 for absent keys.
 
         Args:
             hashes: hashes of the keys.
@@ -73,12 +73,12 @@ class HashIndex:
         return found
 
     def insert(self, rows: Rows, hashes: U64, expected: int = 0) -> None:
-        """Add keys that are distinct and absent; ``hashes_of`` must know their rows.
+        """Add keys that are distinct and absent. ``hashes_of`` must already support their rows.
 
         Args:
             rows: rows of the keys.
             hashes: hashes of the keys.
-            expected: number of keys that will be added, including these: room is made for all of them.
+            expected: number of keys that will be added, including these. Room is made for all of them.
         """
         self._make_room(hashes, max(expected, len(hashes)))
         self._live += len(rows)

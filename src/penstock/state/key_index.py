@@ -1,7 +1,7 @@
 """Immutable index of keys, which looks up the keys of a batch of rows.
 
-Keys are equal as in Spark's joins: NaN equals NaN, and -0.0 equals 0.0. A null equals nothing, or null for null-safe
-columns; inside structs a null equals null. The index does not grow with the keys that are looked up.
+Keys are equal as in Spark's joins: NaN equals NaN, and -0.0 equals 0.0. A null equals nothing, except that it equals
+null in null-safe columns and inside structs. Lookups do not change the index.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.state.arrays import fixed_values, storage_dtype, validity
 from penstock.state.keys import Words, fixed_words, normalize_floats
 
 UNKNOWN = -1
-"""The number of a key that is not in the index."""
+"""Number of a key that is not in the index."""
 
 _DENSE = 4
 """Integers are looked up in a table if their range is at most this many times their number."""
@@ -73,7 +73,7 @@ class KeyIndex:
         return np.where(self._comparable(columns, rows), codes, UNKNOWN)
 
     def _add_level(self, codes: Words, word: Words) -> Words:
-        """Extend the keys by a word: number the pairs of a prefix's number and the word's number."""
+        """Extend the keys by a word: assign numbers to the pairs of a prefix's number and the word's number."""
         own = _Numbers(word)
         if not self._levels:
             self._levels.append((own, None))
@@ -86,7 +86,7 @@ class KeyIndex:
         return combined.find(pairs)
 
     def _comparable(self, columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
-        """Return True for keys that can equal another: they have no null except in null-safe columns."""
+        """Return a mask of the keys that can equal another key: they have nulls only in null-safe columns."""
         kept = np.ones(rows, np.bool_)
         for column, safe in zip(columns, self._null_safe, strict=True):
             if column.null_count and not safe:

@@ -1,8 +1,8 @@
 """Store of a table's keys by row number: encodes keys for comparison, and decodes them to Arrow arrays.
 
 Fixed-width values are stored with the width of their type, long decimals as two words, strings and binaries as their
-bytes, arrays as bytes of ``RowCodec``. A word of flags has a bit for each column or struct field that is null. It
-exists only when there has been a null.
+bytes, and arrays as bytes of ``RowCodec``. A word of flags has a bit for each column or struct field, which is set for
+null. It is allocated when the first null is stored.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class _Node:
     """Column or struct field of a key.
 
     Attributes:
-        kind: its type.
-        words: dtypes of the words that store it.
-        children: fields of a struct.
-        codec: codec of an array.
+        kind: Arrow type.
+        words: dtypes of the words that store the value.
+        children: fields of a struct; empty for other types.
+        codec: codec of an array; None for other types.
     """
 
     kind: pa.DataType
@@ -49,7 +49,7 @@ class _Node:
 
     @property
     def is_text(self) -> bool:
-        """True if it is stored as bytes of varying length."""
+        """True if the value is stored as bytes of varying length."""
         return self.codec is not None or is_text(self.kind)
 
     def walk(self) -> Iterator[_Node]:
@@ -252,7 +252,7 @@ class KeyStore:
         raise AssertionError("a node of the store is always found")
 
     def read(self, part: KeyColumn, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
-        """Return a column's words for the first ``rows`` rows, and True where it is not null (None: everywhere)."""
+        """Return a column's words for the first ``rows`` rows, and a mask of those that are not null (None: all)."""
         known = None if self._flags is None else (self._flags.data[:rows] >> part.bit) & 1 == 0
         return self._words[part.word].data[:rows], known
 
@@ -260,8 +260,8 @@ class KeyStore:
 class _KeyDecoder:
     """Decoder of keys, which consumes their parts in order.
 
-    It is not a recursive inner function, because the reference cycle of one would keep its arrays until the next
-    garbage collection.
+    It is a class because a recursive inner function would have a reference cycle, which would keep its arrays in memory
+    until the next garbage collection.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -295,7 +295,7 @@ class KeyColumn:
     bit: int
 
     def of(self, keys: Keys) -> tuple[npt.NDArray[Any], Mask | None]:
-        """Return the words of the column in ``keys``, and True where it is not null, see ``KeyStore.read``."""
+        """Return the words of the column in ``keys``, and a mask of those that are not null; see ``KeyStore.read``."""
         return keys.words[self.word], None if keys.flags is None else (keys.flags >> self.bit) & 1 == 0
 
 

@@ -1,7 +1,7 @@
 """Distinct keys of a batch, exact and vectorized for all key types, and conversion of keys to machine words.
 
-A value of a fixed-width type is one int64 word, a decimal two. When floats are normalized, equal words are equal values
-as in Spark: NaN equals NaN, and -0.0 equals 0.0.
+A value of a fixed-width type is one int64 word, and a decimal is two words. If floats are normalized, equal words mean
+values that are equal in Spark: NaN equals NaN, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from penstock.state.arrays import decimal_words, fixed_values, from_fixed, stora
 Words = npt.NDArray[np.int64]
 
 _SAMPLE = 256
-"""Number of rows that almost always suffice to see that a column does not depend on others."""
+"""Number of rows that almost always suffice to find out that a column is not determined by others."""
 
 _DENSE = 4
 """Integers are numbered by a table if their range is at most this many times their number."""
 
 
 def normalize_floats(array: pa.Array) -> pa.Array:
-    """Replace -0.0 by 0.0 and NaNs by the canonical one, also inside structs and arrays, as Spark's grouping does."""
+    """Replace -0.0 by 0.0 and every NaN by the canonical NaN, also in structs and arrays, as in Spark's grouping."""
     if pa.types.is_floating(array.type):
         values = fixed_values(array)
         assert values is not None
@@ -43,26 +43,26 @@ def normalize_floats(array: pa.Array) -> pa.Array:
 
 
 def _list_ends(array: pa.Array) -> Words:
-    """Return the offsets of lists in their flattened elements."""
+    """Return the offsets of lists in their flattened elements, followed by the number of elements."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Words, Words]:
-    """Number the distinct keys of a batch, in an order that depends on the rows alone.
+    """Assign numbers to the distinct keys of a batch. Their order depends only on the rows.
 
     Args:
-        columns: key columns with floats normalised.
-        rows: their length (there may be no columns: then all rows are one group).
+        columns: key columns with normalized floats. Without columns, all rows are one group.
+        rows: length of the columns.
 
     Returns:
-        The group of every row, and the first row of every group.
+        The group number of every row, and the first row of every group.
     """
     return number_distinct([words for column in columns for words in _batch_words(column)], rows)
 
 
 def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
-    """Number distinct keys that are given as words, see ``group_rows``."""
+    """Assign numbers to distinct keys that are given as words; see ``group_rows``."""
     codes = np.zeros(rows, np.int64)
     first = np.zeros(min(rows, 1), np.int64)
     for word in words:
@@ -76,7 +76,7 @@ def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
 
 
 def _is_determined(word: Words, codes: Words, first: Words) -> bool:
-    """Return True if the groups so far determine this word: a constant, or the end of a window after its start."""
+    """Return True if the current groups determine this word: a constant, or a window's end after its start."""
     if len(first) <= 1:
         return not len(word) or bool(word.min() == word.max())
     expected = word[first]
@@ -85,12 +85,12 @@ def _is_determined(word: Words, codes: Words, first: Words) -> bool:
 
 def _first_rows(codes: Words, count: int) -> Words:
     first = np.empty(count, np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal indices the last stays: the first row
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the last assignment to an index wins: the first row
     return first
 
 
 def _number(word: Words) -> tuple[Words, int]:
-    """Return the codes of the distinct values, and their number."""
+    """Return the code of each value, and the number of distinct values."""
     if len(word):
         low = int(word.min())
         span = int(word.max()) - low + 1
@@ -103,7 +103,7 @@ def _number(word: Words) -> tuple[Words, int]:
 
 
 def _number_dense(offsets: Words, span: int) -> tuple[Words, int]:
-    """Number values by a table over their range, which is many times as fast as hashing for ids and codes."""
+    """Assign numbers by a table over the range of values. For ids and codes this is many times as fast as hashing."""
     seen = np.zeros(span, np.bool_)
     seen[offsets] = True
     numbers = np.cumsum(seen)
@@ -132,7 +132,7 @@ def _batch_words(array: pa.Array) -> Iterator[Words]:
 
 
 def _list_codes(array: pa.Array) -> Words:
-    """Number lists by the numbers of their elements, so that equal lists have equal numbers."""
+    """Assign numbers to lists, based on numbers of their elements. Equal lists get equal numbers."""
     elements = array.flatten()
     numbers, _ = group_rows([elements], len(elements))
     data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))

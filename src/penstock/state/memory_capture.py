@@ -1,4 +1,4 @@
-"""Capture of a table in memory, read from its current rows and from the undo log of rows that were written since."""
+"""Capture of a table in memory. It is read from the current rows and from the undo log of rows written since then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.state.vector import Rows, Vector, raw_dtype
 Groups = npt.NDArray[np.int16]
 
 _BLOCK_BYTES = 2 << 20
-"""Limit for the size of blocks: Arrow's allocator returns larger ones to the system."""
+"""Limit for the size of blocks. Arrow's allocator would return larger blocks to the system."""
 _BLOCK_ROWS = 1 << 16
 _RUN_ROWS = 1 << 22
 """Number of rows that are sorted at a time."""
@@ -37,9 +37,9 @@ class TableColumns:
 
     Attributes:
         spec: specification of the table.
-        keys: its keys.
-        groups: its key groups; -1 for a row that is not in use.
-        values: its values.
+        keys: keys of the rows.
+        groups: key groups of the rows; -1 for a row that is not in use.
+        values: values of the rows.
         lock: held while the columns grow, and by readers on other threads.
     """
 
@@ -59,7 +59,7 @@ class _FirstPositions:
         self.count = 0
 
     def add(self, rows: npt.NDArray[np.int32]) -> None:
-        """Append rows to the list, each named once."""
+        """Append rows to the list. ``rows`` are distinct."""
         self._first_positions.reserve(self._rows)
         positions = np.flatnonzero(rows < self._rows)
         first_positions = self._first_positions.data
@@ -83,15 +83,15 @@ class _FirstPositions:
 class CapturedRows:
     """Rows of a table at a capture, when all numbers were below ``size``.
 
-    The current rows are copied first, while the table's thread may write to them. Then the copies of rows that were
-    written since the capture are replaced by their contents in the undo log.
+    The current rows are copied first; the table's thread may write to them at the same time. Then the copies of rows
+    that were written since the capture are replaced by their contents in the undo log.
     """
 
     def __init__(self, columns: TableColumns, size: int, undo: Undo) -> None:
         self.size = size
         self._columns = columns
         self._undo = undo
-        self._chain: list[tuple[int, Undo]] = []  # with the number of entries before
+        self._chain: list[tuple[int, Undo]] = []  # undo logs, with the number of entries in earlier ones
         self._seen = _FirstPositions(size)
         self._removed = _FirstPositions(size)
         self._removed_seen = 0
@@ -124,7 +124,7 @@ class CapturedRows:
         return groups
 
     def arrays(self, rows: Rows) -> list[pa.Array]:
-        """Return the key and value columns of rows that existed."""
+        """Return the key and value columns of rows that existed at the capture."""
         lock, columns = self._columns.lock, self._columns
         with lock:
             keys = columns.keys.take(rows)
@@ -207,14 +207,14 @@ class MemoryRestorePoint(RestorePoint):
 
 
 class MemoryCapture(TableCapture):
-    """Capture of a ``MemoryTable``. The first write to a row after it saves the row's content.
+    """Capture of a ``MemoryTable``. The first write to a row after the capture saves the row's content.
 
     Args:
         columns: columns of the table.
         log: change log of the table.
-        size: all row numbers are below.
+        size: upper bound (exclusive) of the row numbers.
         rows: number of rows.
-        restore: restores the table to captured rows and their number.
+        restore: restores the table to captured rows, given their number.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class MemoryCapture(TableCapture):
         if self._changed is None or self._changed[0] != since:
             lists = [rows for changes in intervals for rows in changes.rows]
             rows = np.sort(np.concatenate([np.zeros(0, np.int32), *lists]))
-            if len(intervals) > 1:  # within one, each is named once
+            if len(intervals) > 1:  # the rows of one interval are distinct
                 rows = rows[np.flatnonzero(np.diff(rows, prepend=-1))]
             self._changed = since, rows.astype(np.int64), self._open().groups()[rows]
         return self._changed[1:]
@@ -309,7 +309,7 @@ class MemoryCapture(TableCapture):
 
     def _with_tombstones(self, columns: list[pa.Array], exists: npt.NDArray[np.bool_],
                          keys: list[pa.Array]) -> list[pa.Array]:  # fmt: skip
-        """Merge the rows that exist with tombstones. ``exists``: True for rows that exist."""
+        """Merge existing rows with tombstones. ``exists``: True at the positions of existing rows."""
         sources = np.empty(len(exists), np.int64)
         sources[exists] = np.arange(np.count_nonzero(exists))
         sources[~exists] = np.arange(np.count_nonzero(exists), len(exists))

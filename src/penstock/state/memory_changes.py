@@ -1,4 +1,4 @@
-"""Change log of a table in memory: the rows that changed since its captures, and their contents at the captures."""
+"""Change log of a table in memory: rows that changed since captures, and their contents at the captures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.state.vector import Rows, Vector
 RowNumbers = npt.NDArray[np.int32]
 
 _MIN_REMEMBERED = 1 << 16
-"""Number of changed rows that are remembered even if the table is smaller."""
+"""Number of changed rows that are recorded even if the table is smaller."""
 _MAX_INTERVALS = 1024
-"""Number of captures since which changes are remembered, unless ``forget_before`` releases them."""
+"""Maximum number of captures since which changes are known, unless ``forget_before`` releases them."""
 _KEPT_DIVISOR = 4
 _STAMPS = 255
 
 
 @dataclass(frozen=True)
 class Removed:
-    """Rows that were removed at one time, each once, with their key groups and key columns."""
+    """Distinct rows that were removed in one step, with their key groups and key columns."""
 
     rows: RowNumbers
     groups: npt.NDArray[np.int16]
@@ -38,9 +38,9 @@ class Changes:
     """Changes between capture ``serial`` and the next one.
 
     Attributes:
-        rows: rows that were created, written to or removed, each once.
+        rows: distinct rows that were created, written to or removed.
         removed: keys that were removed. They may have been added again.
-        count: number of both.
+        count: number of ``rows`` plus number of removed keys.
     """
 
     serial: int
@@ -50,16 +50,18 @@ class Changes:
 
 
 class Undo:
-    """Undo log: contents at a capture of the rows that were written to between it and the next capture.
+    """Undo log of a capture: contents of the rows that were written to between it and the next capture.
 
-    The undo logs of a capture and of all later ones form a chain, which restores the capture: the first entry of a row
-    counts. The table's thread adds an entry before it writes to the row. Another thread reads entries below ``count``,
-    with the lock that is held during ``reserve``.
+    The undo logs of a capture and of all later captures form a chain, which restores the capture. If a row has several
+    entries in it, the first one is valid. The table's thread adds an entry before it writes to the row. Another thread
+    reads entries below ``count``, with the lock that is held during ``reserve``.
 
     Attributes:
-        rows, groups, values: row number, key group and values of each entry; group -1: the row was not in use.
-        removed: all removed rows, in order; the first key of a row counts.
-        next: undo log of the next capture; when it is set, this one is complete.
+        rows, groups, values: row number, key group and values of each entry. Key group -1 means that the row was not
+            in use.
+        removed: all removed rows, in order. If a row has several keys, the first one is valid.
+        count: number of entries.
+        next: undo log of the next capture. When it is set, this undo log is complete.
     """
 
     def __init__(self, values: ValueColumns) -> None:
@@ -90,7 +92,7 @@ class KeptCapture:
     """Capture to which the table may be restored.
 
     Attributes:
-        undo: first undo log of its chain; None when the capture is discarded.
+        undo: first undo log of its chain; None after the capture was discarded.
         entries: ``MemoryChangeLog.entries`` at the capture.
     """
 
@@ -101,14 +103,14 @@ class KeptCapture:
 class MemoryChangeLog:
     """Change log of a table. Owned by the table's thread, except ``release``, ``keep``, ``discard``, ``forget_before``.
 
-    Changes since a capture are remembered as long as a delta may need them (``forget_before``) and they are fewer than
-    the rows of the table. Changes between two captures are remembered only up to half of the rows: a larger delta is
-    not worth its cost. A capture is kept until ``1 / _KEPT_DIVISOR`` of the rows have changed: then loading costs
-    little more than restoring.
+    Changes since a capture are kept as long as a delta may need them (``forget_before``) and their number does not
+    exceed the number of rows in the table. Changes between two captures are kept only up to half of the rows, because a
+    larger delta is not worth its cost. A capture is kept until ``1 / _KEPT_DIVISOR`` of the rows have changed: then
+    loading costs little more than restoring.
 
     Attributes:
         serial: serial of the newest capture.
-        floor: changes are known since this capture and since all later ones.
+        floor: changes are known since this capture and since all later captures.
         undo: undo log of the newest capture; see ``is_captured``.
         entries: number of undo entries so far; removed rows count twice.
         closed: True if the table was closed.
@@ -145,11 +147,11 @@ class MemoryChangeLog:
         return self.is_captured or self._open is not None
 
     def touch(self, rows: Rows, table_rows: int) -> Rows:
-        """Record that rows are about to change, each named once.
+        """Record that rows are about to change. ``rows`` are distinct.
 
         Returns:
-            The rows whose contents must be kept for captures: they change for the first time since the newest capture,
-            and existed at it.
+            The rows whose contents must be saved for captures. They change for the first time since the newest capture,
+            and their numbers were allocated at that capture.
         """
         stamps = self._stamps.data
         fresh: Rows = rows[stamps[rows] != self._stamp]
@@ -235,7 +237,7 @@ class MemoryChangeLog:
             self.discard(kept)
 
     def forget_before(self, serial: int) -> None:
-        """Forget changes before this capture, since which no delta will be requested."""
+        """Forget changes before this capture. No delta since an earlier capture will be requested."""
         with self._lock:
             while self._changes and self._changes[0].serial < serial:
                 self.floor = self._changes.popleft().serial + 1

@@ -1,6 +1,6 @@
 """State backend ``memory``: tables as numpy columns, which are read and written a batch at a time.
 
-A row keeps its number until it is removed; a later key may then get the number. So a capture copies nothing: see
+A row keeps its number until it is removed. Then another key may get the number. A capture copies nothing; see
 ``state/memory_changes.py``.
 """
 
@@ -65,7 +65,7 @@ class MemoryTable(KeyedTable):
         self._numbers = RowNumbers(spec.max_parallelism)
         timed_key = spec.event_time if spec.timed_value is None else None
         self._event_time = self._keys.part(timed_key) if timed_key is not None else None
-        self._earliest_us: int | None = None  # no row is due before
+        self._earliest_us: int | None = None  # lower bound for the event times of all rows; None if there are none
         self._may_have_marks = False
         self._prefixes = PrefixIndex() if spec.prefix else None
         self._prefix_keys = KeyStore(spec.key_schema.types[: spec.prefix])  # only encodes
@@ -98,7 +98,7 @@ class MemoryTable(KeyedTable):
         if is_new.any():
             new = self._values.new(int(np.count_nonzero(is_new)))
             for vector, start in zip(vectors, new, strict=True):
-                if not vector.is_unchanged:  # those are null already
+                if not vector.is_unchanged:  # new rows of unchanged vectors are already null
                     data, valid = vector.write()
                     data[is_new], valid[is_new] = start.read()
         if self.spec.marks_changes:
@@ -135,7 +135,7 @@ class MemoryTable(KeyedTable):
         assert self._prefixes is not None
         encoded = self._prefix_keys.encode(prefixes, count)
         hashes, texts = self._prefix_keys.hashes_of(encoded)
-        if len(np.unique(hashes)) < count:  # two prefixes share a list
+        if len(np.unique(hashes)) < count:  # the hashes of two prefixes collide: find the prefixes one by one
             parts = [self._rows_of_prefixes([column.slice(n, 1) for column in prefixes], 1)[0] for n in range(count)]
             return np.concatenate(parts), np.repeat(np.arange(count), [len(part) for part in parts])
         rows, owners = self._prefixes.find(hashes)
@@ -191,7 +191,7 @@ class MemoryTable(KeyedTable):
         return self._earliest_us
 
     def _times(self) -> tuple[npt.NDArray[np.int64], Mask | None]:
-        """Return by row number the event time, and True where it is known (None: everywhere)."""
+        """Return the event times by row number, and a mask of those that are not null (None: all)."""
         if self._event_time is not None:
             return self._keys.read(self._event_time, self._size)
         assert self.spec.timed_value is not None
@@ -200,7 +200,7 @@ class MemoryTable(KeyedTable):
     def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
         if not self._may_have_marks:
             return
-        marked = np.flatnonzero(self._marks().view(np.bool_))  # rows that are not in use have none
+        marked = np.flatnonzero(self._marks().view(np.bool_))  # rows that are not in use have no mark
         for start in range(0, len(marked), batch_rows):
             rows = marked[start : start + batch_rows]
             self._touch(rows)
@@ -336,7 +336,7 @@ class MemoryTable(KeyedTable):
         return self._index.find(hashes, lambda rows, asked: self._keys.differ(rows, keys, texts, asked))
 
     def _locate(self, columns: Sequence[pa.Array], count: int) -> tuple[Rows, Mask]:
-        """Return the rows of distinct keys, creating absent ones, and True for the created ones."""
+        """Return the rows of distinct keys, and a mask of the rows that were created because the keys were absent."""
         keys = self._keys.encode(columns, count)
         hashes, texts = self._keys.hashes_of(keys)
         rows = self._find(keys, hashes, texts)
@@ -402,7 +402,7 @@ class MemoryTable(KeyedTable):
         return rows
 
     def _make_room(self, before: int, keys: Keys) -> None:
-        """Make room for the row numbers from ``before`` on, which these keys get."""
+        """Make room for the rows of these keys, whose numbers start at ``before``."""
         if self._size > _MAX_ROWS:
             raise MemoryError(f"a table in memory holds at most {_MAX_ROWS} rows")
         with self._lock:
@@ -415,13 +415,13 @@ class MemoryTable(KeyedTable):
         self._groups.data[before : self._size] = -1
 
     def _touch(self, rows: Rows) -> None:
-        """Keep the contents of rows for captures, before they change. Each row is named once."""
+        """Save the contents of rows for captures before they change. ``rows`` are distinct."""
         needed = self._log.touch(rows, self._count)
         if len(needed):
             self._log.undo.add(needed, self._groups.data[needed], self._values.take(needed), self._lock)
 
     def _remove(self, rows: Rows) -> None:
-        """Remove rows, each named once."""
+        """Remove these rows, which are distinct."""
         self._touch(rows)
         if self._log.needs_removed:
             keys = self._keys.decode(self._keys.take(rows))
@@ -444,9 +444,9 @@ class MemoryTable(KeyedTable):
 
 
 def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], batch_rows: int) -> Iterator[tuple[Rows, int | None]]:
-    """Yield rows by time, at most ``batch_rows`` per step, and the time of the first later row.
+    """Yield rows by ascending time, at most ``batch_rows`` per step, and the time of the next row (None: no next row).
 
-    The first step does not sort all rows, since a caller may need only a few of many.
+    The first step does not sort all rows, because a caller may need only a few of many.
     """
     if not len(rows):
         return
@@ -462,7 +462,7 @@ def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], batch_rows: int) -
 
 
 def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:
-    """Return for each key its index among the distinct ones, these with normalized floats, and their number."""
+    """Return for each key its index among the distinct keys; these, with normalized floats; and their number."""
     columns = [normalize_floats(key) for key in keys]
     indices, first = group_rows(columns, count)
     if len(first) == count:

@@ -1,5 +1,7 @@
-"""Stable sort of rows by integers, many times as fast as numpy's: a key and its row number form one word, and words are
-sorted with vector instructions."""
+"""Stable sort of rows by integers, many times as fast as numpy's.
+
+A key and its row number form one word, and words are sorted with vector instructions.
+"""
 
 from __future__ import annotations
 

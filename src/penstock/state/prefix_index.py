@@ -15,7 +15,7 @@ _NONE = -1
 _REMOVED = -2
 """Predecessor of a row that is being removed."""
 _FEW = 16
-"""With fewer lists to follow, one after the other is faster than one step of all at a time."""
+"""With fewer lists, following one list after the other is faster than following all of them in parallel."""
 
 
 class PrefixIndex:
@@ -68,7 +68,7 @@ class PrefixIndex:
         self._heads.insert(firsts[new], distinct[new])
 
     def remove(self, rows: Rows) -> None:
-        """Remove rows that are in the index, each named once."""
+        """Remove rows that are in the index. ``rows`` are distinct."""
         following, before = self._next.data, self._before.data
         predecessors, successors = before[rows], following[rows]
         before[rows] = _REMOVED
@@ -90,12 +90,12 @@ class PrefixIndex:
         self._heads.replace(rows[~whole], successors[~whole], hashes[~whole])
 
     def _are_removed(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return True for the rows that are being removed. ``rows`` may have ``_NONE``."""
+        """Return True for the rows that are being removed. ``rows`` may contain ``_NONE``."""
         found: npt.NDArray[np.bool_] = (rows != _NONE) & (self._before.data[rows] == _REMOVED)
         return found
 
     def find(self, hashes: U64) -> tuple[Rows, Rows]:
-        """Find the rows of distinct hashes, and return for each row the index of its hash."""
+        """Return the rows that have one of these distinct hashes, and for each row the index of its hash."""
         found: list[Rows] = []
         owners: list[Rows] = []
         rows, asked = self._find(hashes), np.arange(len(hashes))

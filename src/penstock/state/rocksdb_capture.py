@@ -36,8 +36,8 @@ def key_groups_of(keys: Sequence[bytes]) -> npt.NDArray[np.int16]:
 class RowLayout:
     """Layout of a table's rows in RocksDB.
 
-    Keys are encoded by ``KeyCodec``. A value has the last epoch that wrote it, so that a change is logged only once per
-    epoch, and the value columns.
+    Keys are encoded by ``KeyCodec``. A value consists of the last epoch that wrote it and the value columns. The epoch
+    serves to log a change only once per epoch.
     """
 
     spec: TableSpec
@@ -54,7 +54,7 @@ class RowLayout:
 
 
 class RocksDBCapture(TableCapture):
-    """Capture that reads through views, so that the table's owner never waits."""
+    """Capture that reads from views, so that the table's owner never waits."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class RocksDBCapture(TableCapture):
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _values_at(self, view: View, keys: list[bytes], deleted: npt.NDArray[np.bool_]) -> list[pa.Array]:
-        """Return the value columns of keys, with null for deleted ones."""
+        """Return the value columns of keys, with null for deleted keys."""
         live = [key for key, is_deleted in zip(keys, deleted.tolist(), strict=True) if not is_deleted]
         columns = self._layout.values.decode(view.values(live))
         if len(live) == len(keys):

@@ -1,8 +1,8 @@
 """Change log of a RocksDB table: an index of the keys that changed between captures.
 
-An *epoch* is the time between two captures; its number is the serial of the later one. The key of an entry is the epoch
-and the row's key; its value tells if it is a tombstone. The last entry of a key is always current, so the index at a
-capture is sufficient for its deltas.
+An *epoch* is the time between two captures; its number is the serial of the later capture. The key of an entry is the
+epoch and the row's key; the value shows whether it is a tombstone. The last entry of a key is always up to date, so the
+index at a capture is sufficient for its deltas.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def _epoch_key(epoch: int) -> bytes:
 class RocksDBChangeLog:
     """Change log. Owned by the table's thread, except ``forget_before``.
 
-    It has no more entries than the table has rows, because a larger delta is useless. Entries of older epochs are
-    removed first, then those of the current one.
+    It has at most as many entries as the table has rows, because a larger delta is useless. Entries of older epochs are
+    removed first, then those of the current epoch.
 
     Attributes:
         epoch: the current epoch: the serial of the next capture.
-        oldest: changes are known since this capture and since all later ones.
+        oldest: changes are known since this capture and since all later captures.
     """
 
     def __init__(self, family: ColumnFamily) -> None:
@@ -53,12 +53,15 @@ class RocksDBChangeLog:
         self.oldest = 1
 
     def begin_with_rows(self) -> None:
-        """Begin with loaded content: changes of epoch 1 are its delta. (Of an empty table they would be a base.)"""
+        """Begin with loaded content, so that a delta since capture 0 is possible.
+
+        A table that started empty does not need it: a base is as small as this delta.
+        """
         assert self.epoch == 1
         self.oldest = 0
 
     def record(self, batch: WriteBatch, keys: Sequence[bytes], deleted: bool, table_rows: int) -> None:
-        """Record keys that a batch writes or removes. ``table_rows``: number of the table's rows after it."""
+        """Record keys that a batch writes or removes. ``table_rows``: number of rows in the table after the batch."""
         if self.oldest >= self.epoch or not keys:
             return
         self._counts[self.epoch] = self._counts.get(self.epoch, 0) + len(keys)
@@ -81,7 +84,7 @@ class RocksDBChangeLog:
         return changes
 
     def forget_before(self, serial: int) -> None:
-        """Forget changes before this capture, at the next one. Called on any thread."""
+        """Forget changes before this capture when the next capture is taken. May be called on any thread."""
         self._keep_from = max(self._keep_from, serial)
 
     def _forget(self, through: int) -> None:
@@ -117,7 +120,7 @@ class CapturedChanges:
         return sum(count for epoch, count in self.counts.items() if epoch > serial)
 
     def keys(self, since: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Yield each key in ``[start, stop)`` that changed since a capture, ascending, with True if it was removed."""
+        """Yield each key in ``[start, stop)`` that changed since a capture, in order, and True if it was removed."""
         epochs = [self._entries(epoch, start, stop) for epoch in sorted(self.counts) if epoch > since]
         last = None
         for key, _, value in epochs[0] if len(epochs) == 1 else merge(*epochs):
@@ -126,7 +129,7 @@ class CapturedChanges:
                 last = key
 
     def _entries(self, epoch: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-        """Yield the entries of an epoch. Among the entries of a key the one of the latest epoch sorts first."""
+        """Yield the entries of an epoch. Of all entries of a key, that of the latest epoch sorts first."""
         prefix = _epoch_key(epoch)
         for block in self.view.blocks(prefix + start, prefix + stop, _READ_AHEAD):
             for key, value in block:

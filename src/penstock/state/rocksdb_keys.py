@@ -17,8 +17,8 @@ GROUP_BYTES = 2
 class KeyCodec:
     """Codec of row keys.
 
-    The columns of the prefix are encoded as a row of their own before the other columns. No such row is a prefix of
-    another one, because the head of a row has its length.
+    The columns of the prefix are encoded as a separate row before the other columns. No such row is a prefix of another
+    row, because the head of a row determines its length.
     """
 
     def __init__(self, spec: TableSpec) -> None:
@@ -37,7 +37,7 @@ class KeyCodec:
         return [prefix + key for prefix, key in zip(prefixes, rest, strict=True)]
 
     def encode_prefixes(self, columns: Sequence[pa.Array], rows: int, groups: npt.NDArray[np.int16]) -> list[bytes]:
-        """Encode leading columns as the prefixes of the keys that have them."""
+        """Encode the columns of the prefix, as the common prefix of the keys that have these values."""
         group = groups.astype(">i2").view(np.uint8).reshape(rows, GROUP_BYTES)
         return self._leading.encode(columns[: self._prefix or None], rows, group)
 

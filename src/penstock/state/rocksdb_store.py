@@ -1,8 +1,8 @@
 """Temporary RocksDB database: column families of byte strings with a memory limit, in a folder that is removed.
 
-Snapshots have the durable state, so there is no write-ahead log, no sync, and no flush at the close. ``rocksdict``'s
-objects may be used on any thread, and only some of its calls release the interpreter lock. Iterators keep the database
-open as long as they exist.
+Snapshots contain the durable state, so there is no write-ahead log, no sync, and no flush when the database is closed.
+``rocksdict``'s objects may be used on any thread, but only some of its calls release the interpreter lock. Iterators
+keep the database open as long as they exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MIN_MEMORY_BYTES = 8 << 20
 """Minimum memory: with less, a write buffer is hardly larger than the blocks of its arena."""
 
 _BLOOM_BITS = 10
-"""Bits per key, as RocksDB's wiki proposes: one in a hundred absent keys costs a read."""
+"""Bits per key, as RocksDB's wiki proposes: one percent of the lookups of absent keys cost a read."""
 
 _TARGET_FILE_BYTES = 32 << 20
 _OPEN_FILES = 512
@@ -48,7 +48,7 @@ _BLOCK_BYTES = 4 << 20
 """Target size of ``View.blocks``."""
 
 _STALL = "Write stall"
-"""Part of the error's text if a write would have to wait."""
+"""Part of the error message of a write that would have to wait."""
 _PAUSE_S = 0.001
 
 _FIRST_BLOCK_ROWS = 256
@@ -62,10 +62,11 @@ class RocksStore:
     """New, empty database.
 
     One cache of ``memory_bytes`` is charged for write buffers, which take at most half of it, and for blocks that were
-    read, including filters and indexes (partitioned, so that none fills a cache shard). RocksDB and rocksdict cannot
-    limit some memory: blocks pinned by running iterators, buffers of up to two compactions (some MiB each), a few KiB
-    for each of up to 512 open files, memory that the allocator keeps, and briefly the write buffer that a large batch
-    overfills.
+    read. These include filters and indexes, which are partitioned, so that none of them fills a cache shard.
+
+    RocksDB and rocksdict cannot limit some memory: blocks pinned by running iterators, buffers of up to two compactions
+    (some MiB each), a few KiB for each of up to 512 open files, memory that the allocator keeps, and temporarily a
+    write buffer that a large batch overfills.
 
     Args:
         memory_bytes: size of the cache.
@@ -138,8 +139,8 @@ class RocksStore:
     def await_room(self) -> None:
         """Wait while RocksDB has stopped writes, until it has flushed or compacted enough.
 
-        A write would wait, too, but it holds the interpreter lock. And it would wait for ever on a full disk, where
-        RocksDB repeats its flushes without end.
+        A write would also wait, but it would hold the interpreter lock. On a full disk it would wait for ever, because
+        RocksDB repeats its flushes endlessly.
 
         Raises:
             OSError: a flush or compaction has failed, so writes may stay stopped.
@@ -152,7 +153,10 @@ class RocksStore:
             time.sleep(_PAUSE_S)
 
     def _has_room(self, db: Rdict) -> bool:
-        """Try to write an empty batch. (RocksDB consumes every batch, so a refused one would be lost.)"""
+        """Return True if RocksDB accepts writes now.
+
+        It tries to write an empty batch, because RocksDB consumes every batch, so that a refused batch would be lost.
+        """
         try:
             db.write(WriteBatch(raw_mode=True), self._at_once)
         except Exception as error:
@@ -162,14 +166,14 @@ class RocksStore:
         return True
 
     def close(self) -> None:
-        """Close the database and remove its folder. Views can still be read to their ends. Idempotent."""
+        """Close the database and remove its folder. Existing views can still be read. Idempotent."""
         db, self._db = self._db, None
         if db is None:
             return
         try:
             db.close()
         except Exception as error:  # noqa: BLE001 - rocksdict has no type of its own
-            # It failed before, or cannot write its buffer, which is not needed.
+            # The database failed before, or it cannot write its buffers, which are not needed.
             log.warning("state on local disk in %s: closing it failed: %s", self.path, error)
         finally:
             self._folder.close()
@@ -177,7 +181,7 @@ class RocksStore:
 
 @contextmanager
 def _on_disk(path: Path) -> Iterator[None]:
-    """Add the path to RocksDB's errors, which do not always have it."""
+    """Convert RocksDB's errors to ``ResourceError`` with the path, which they do not always contain."""
     try:
         yield
     except Exception as error:
@@ -215,12 +219,15 @@ class ColumnFamily:
             self._rows.delete_range(start, stop)
 
     def view(self) -> View:
-        """Return a view of the current content. Views of several families are consistent without writes in between."""
+        """Return a view of the current content.
+
+        Views of several families are consistent if there is no write between their creations.
+        """
         return View(self._rows)
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of its write buffers."""
+        """Size of the write buffers in bytes."""
         return self._rows.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
     def drop(self) -> None:
@@ -231,8 +238,9 @@ class ColumnFamily:
 class View:
     """View of a column family at one moment, for one thread at a time.
 
-    It costs nothing to create, and retains the files and write buffers of its moment. It is a RocksDB iterator that
-    seeks to the keys to read, because iterators of a ``Snapshot`` of rocksdict 0.3.29 show later writes, too.
+    Its creation costs nothing. It retains the files and write buffers of the moment of its creation. It is a RocksDB
+    iterator that seeks to the keys to be read. A ``Snapshot`` of rocksdict 0.3.29 cannot be used, because its iterators
+    also show later writes.
     """
 
     def __init__(self, rows: Rdict) -> None:
@@ -241,7 +249,7 @@ class View:
     def blocks(self, start: bytes, stop: bytes | None, batch_rows: int = MAX_BLOCK_ROWS) -> Iterator[Block]:
         """Yield keys and values of ``[start, stop)`` in ascending order, in blocks that are not empty.
 
-        A block has at most ``batch_rows`` rows and about 4 MiB. Several of these iterators may be used in turn.
+        A block has at most ``batch_rows`` rows and about 4 MiB. Several of these iterators may be used alternately.
 
         Raises:
             Exception: the data cannot be read.

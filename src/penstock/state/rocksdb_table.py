@@ -75,7 +75,7 @@ class _DistinctKeys:
 
 
 class RocksDBTable(KeyedTable):
-    """Table in RocksDB. Only its numbers of rows and of marks are in memory."""
+    """Table in RocksDB. Only the numbers of rows and marks are in memory."""
 
     def __init__(self, store: RocksStore, name: str, spec: TableSpec) -> None:
         self.spec = spec
@@ -93,7 +93,7 @@ class RocksDBTable(KeyedTable):
         self._marked = 0
         self._captures: dict[int, RocksDBCapture] = {}
         self._earliest_us = _MAX_MOMENT
-        """No row is due before this."""
+        """Lower bound for the event times of all rows."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -393,7 +393,7 @@ class RocksDBTable(KeyedTable):
         return [key for key, value in zip(keys, stored, strict=True) if value is None or value[:STAMP_BYTES] != stamp]
 
     def _time_index_keys(self, columns: list[pa.Array], keys: list[bytes], values: Sequence[bytes]) -> list[bytes]:
-        """Return the entries of rows in the index by event time: the time, then the row's key; none for a null time.
+        """Return the keys of rows in the index by event time: the time, then the row's key. Null times have no entry.
 
         Args:
             columns: key columns of the rows; ignored if the time is in a value column.

@@ -1,8 +1,8 @@
 """Row codec: encodes columns as one byte string per row, for the ``rocksdb`` backend and for keys that are arrays.
 
-A row has a head of fixed width (a prefix of the caller, null flags, fixed-width values, lengths), and then the bytes of
-values of varying length. Two rows are equal if and only if their bytes are equal; the order of the bytes means nothing.
-Only the process that wrote them reads them, because snapshots are in Arrow's format.
+A row has a head of fixed width (a prefix of the caller, null flags, fixed-width values, lengths). The bytes of values
+of varying length follow. Two rows are equal if and only if their bytes are equal; the order of the bytes has no
+meaning. Rows are read only by the process that wrote them, because snapshots are in Arrow's format.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class RowCodec:
         return total
 
     def pack(self, columns: Sequence[pa.Array], rows: int, prefix: Bytes | None = None) -> tuple[Bytes, Offsets]:
-        """Encode rows as consecutive bytes, see ``encode``, and return them with their offsets and the end."""
+        """Encode rows as consecutive bytes (see ``encode``). Return the bytes, and the rows' offsets with the end."""
         head = np.zeros((rows, self.width), np.uint8)
         if prefix is not None:
             head[:, : self._prefix] = prefix
@@ -274,7 +274,7 @@ def _parts(array: pa.Array) -> tuple[Bytes, Offsets]:
 
 
 def _split(data: Bytes, lengths: npt.NDArray[np.int64]) -> list[pa.Array]:
-    """Split consecutive rows into pieces. ``lengths``: of the pieces, by row. Returns one array per piece."""
+    """Split consecutive rows into pieces. Return one array per piece. ``lengths``: lengths of the pieces, by row."""
     rows, pieces = lengths.shape
     offsets = np.zeros(rows * pieces + 1, np.int64)
     np.cumsum(lengths.ravel(), out=offsets[1:])
@@ -283,7 +283,7 @@ def _split(data: Bytes, lengths: npt.NDArray[np.int64]) -> list[pa.Array]:
 
 
 def _bytes_of(array: pa.Array) -> pa.Array:
-    """Convert strings or binaries to large binary, with empty ones for nulls."""
+    """Convert strings or binaries to large binaries. Nulls become empty."""
     large = array.cast(pa.large_string() if pa.types.is_string(array.type) else array.type)
     large = large.cast(pa.large_binary())
     return large.fill_null(b"") if large.null_count else large

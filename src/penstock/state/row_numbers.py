@@ -10,7 +10,7 @@ from penstock.state.vector import Rows
 _MIN_SLAB = 4
 _MAX_SLAB = 1024
 _SLABS = 16
-"""A slab is at most 1 / 16 of a key group's average size, so that few reserved numbers stay unused."""
+"""A slab has at most 1 / 16 of the average number of rows in a key group, so that few numbers stay unused."""
 
 
 class RowNumbers:
@@ -20,12 +20,12 @@ class RowNumbers:
     key group are adjacent in memory.
 
     Attributes:
-        size: all allocated numbers are below.
+        size: upper bound (exclusive) of the allocated numbers.
     """
 
     def __init__(self, max_parallelism: int) -> None:
         self.size = 0
-        self._next = np.zeros(max_parallelism, np.int64)  # of the newest slab, by key group
+        self._next = np.zeros(max_parallelism, np.int64)  # next number in the newest slab, by key group
         self._end = np.zeros(max_parallelism, np.int64)
         self._free: list[Rows] = []
 
@@ -40,7 +40,7 @@ class RowNumbers:
         self._free = [free] if len(free) else []
 
     def take(self, groups: npt.NDArray[np.int16]) -> Rows:
-        """Allocate a row for each new key. ``groups``: key groups of the keys."""
+        """Allocate a row number for each new key. ``groups``: key groups of the keys."""
         chosen, missing = [np.zeros(0, np.int64)], len(groups)
         while self._free and missing:
             last = self._free.pop()
@@ -53,7 +53,7 @@ class RowNumbers:
         return np.concatenate(chosen)
 
     def append(self, count: int) -> Rows:
-        """Allocate consecutive numbers for new keys, which are sorted by key group."""
+        """Allocate consecutive numbers for new keys. The keys should be sorted by key group."""
         rows = np.arange(self.size, self.size + count)
         self.size += count
         return rows

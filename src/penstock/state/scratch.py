@@ -1,4 +1,4 @@
-"""Private temporary folder of a process. The next process that creates one removes folders of killed processes."""
+"""Private temporary folder of a process. Each new process that creates one removes the folders of killed processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScratchFolder:
         unlocked = self._folder / f"{_LOCK}.new"
         self._lock: int | None = os.open(unlocked, os.O_CREAT | os.O_RDWR)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unlocked.rename(self._folder / _LOCK)  # so that no process finds a lock that is not held yet
+        unlocked.rename(self._folder / _LOCK)  # other processes see the lock only when it is held
 
     def close(self) -> None:
         """Remove the folder. Idempotent."""
@@ -59,7 +59,7 @@ class ScratchFolder:
 def _sweep(parent: Path) -> None:
     """Remove folders whose lock no process holds, except those of other users."""
     for folder in parent.glob(f"{PREFIX}*"):
-        # Errors: it belongs to another user, is being created, or was removed by another process.
+        # Errors mean that the folder belongs to another user, is being created, is in use, or was removed meanwhile.
         with contextlib.suppress(OSError):
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:

@@ -12,8 +12,8 @@ KEY_GROUP_COLUMN = "__key_group"
 """First column (int16, ascending) of every keyed state table in a snapshot."""
 
 DELETED_COLUMN = "__deleted"
-"""Last column (bool, no nulls) of a delta: True for a tombstone, which stands for a removed key. Its value columns are
-null; columns that must not be null have the values of an empty row."""
+"""Last column (bool, no nulls) of a delta: True for a tombstone, which represents a removed key. The value columns of a
+tombstone are null; columns that are not nullable have default values."""
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -27,7 +27,7 @@ def delta_schema(stored: pa.Schema) -> pa.Schema:
 
 
 class BatchCapture(TableCapture):
-    """Capture whose content is one batch. It knows no changes.
+    """Capture whose content is one batch. It does not support deltas.
 
     Args:
         batch: rows in a ``stored_schema``, sorted by key group.

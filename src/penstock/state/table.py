@@ -28,17 +28,18 @@ class TableSpec:
         schema: key columns, then value columns.
         key_count: number of key columns; 0: the table has at most one row.
         max_parallelism: the number of key groups.
-        initial_values: initial raw values (see ``Vector``) of a new row, by value column; they are null. None: zeros.
-        key_group_columns: number of leading key columns that decide the key group, the keys of the edge that brings the
-            rows. None: all key columns.
-        event_time: path to the event time of a row, a timestamp or a long in the unit of ``take_due``. It is the
+        initial_values: initial raw values (see ``Vector``) of a new row, by value column. The values are null until
+            they are written. None: zeros.
+        key_group_columns: number of leading key columns that determine the key group: the keys of the edge on which
+            the rows arrive. None: all key columns.
+        event_time: path to the event time of a row, a timestamp or a long in the unit of ``take_due``. The path is the
             position of a key column, then positions of struct fields; or the position, in ``schema``, of a value
-            column. Rows with a null there are never due.
+            column. Rows with a null event time are never due.
         prefix: number of leading key columns for ``find_by_prefix``, less than ``key_count``; 0 if it is never called.
         indexes_keys: True if whole keys are looked up regularly. Otherwise their index is built at the first lookup,
             which takes about 0.2 s for a million rows.
-        keeps_arrays: keep values as Arrow arrays that would be Python objects otherwise. It is for operators that move
-            values without reading single ones.
+        keeps_arrays: True to keep values as Arrow arrays that would be Python objects otherwise. It suits operators
+            that move values without reading single values.
         marks_changes: True if the first value column (bool) marks the rows that were written since they were last
             taken. ``edit`` sets marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored
             content.
@@ -61,7 +62,7 @@ class TableSpec:
 
     @property
     def timed_value(self) -> int | None:
-        """Value column with the event time; None if it is in a key column, or there is none."""
+        """Index of the value column with the event time; None if it is in a key column or there is no event time."""
         if self.event_time is None or self.event_time[0] < self.key_count:
             return None
         return self.event_time[0] - self.key_count
@@ -76,12 +77,13 @@ class TableRows:
     """Some rows of a table.
 
     Attributes:
-        rows: for each row its index in the vectors of ``values``. From ``edit`` and ``find`` there is one per requested
+        rows: for each row its index in the vectors of ``values``. ``edit`` and ``find`` return one index per requested
             key: equal keys have the same index, and a key without a row has ``NO_ROW``.
-        values: the value columns. Only those from ``edit`` may be written, and only at ``rows``; vectors may be longer.
-        keys: the key columns, one value per element of ``rows``; empty from ``edit`` and ``find``, whose caller has
-            the keys.
-        marked: True for marked rows; None from ``edit`` and ``find``, and if the table has no marks.
+        values: the value columns. Vectors may be longer than ``rows``. Only vectors from ``edit`` may be written, and
+            only at ``rows``.
+        keys: the key columns, one value per element of ``rows``. Results of ``edit`` and ``find`` have no key columns,
+            because the caller has the keys.
+        marked: True for marked rows. None in results of ``edit`` and ``find``, and if the table has no marks.
     """
 
     rows: Rows
@@ -106,9 +108,9 @@ class StoredRows:
 class TableCapture(ABC):
     """Content of a table at one moment. Later writes to the table do not change it.
 
-    It is created on the subtask's thread, where it takes milliseconds for a table of any size. All methods may be
-    called on one other thread (at a time) while the table is in use. They copy blocks of rows on demand, and none
-    blocks the table's owner for longer than a few milliseconds.
+    It is created on the subtask's thread, which takes milliseconds for a table of any size. All methods may be called
+    on one other thread at a time while the table is in use. They copy blocks of rows on demand. No method blocks the
+    table's owner for longer than a few milliseconds.
 
     Call order: ``base`` and ``delta`` any number of times, in any order; then ``keep`` or ``release`` once (a
     ``release`` after ``keep`` does nothing). A table may have several captures, which may be released in any order.
@@ -128,7 +130,7 @@ class TableCapture(ABC):
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows of key groups ``[first, last]`` (both inclusive) in ``schema``, by ascending key group.
 
-        Batches have up to some MiB, and none is empty. The order within a key group depends only on the table's
+        Batches have up to a few MiB and are never empty. The order within a key group depends only on the table's
         history.
         """
 
@@ -136,37 +138,37 @@ class TableCapture(ABC):
     def changed_since(self, serial: int) -> int | None:
         """Return an upper bound for the rows, including tombstones, of a delta since an earlier capture of this table.
 
-        None if the table does not know the changes (any more): then only a base is possible.
+        Return None if the table does not know these changes, or no longer knows them. Then only a base is possible.
         """
 
     @abstractmethod
     def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Yield each key of key groups ``[first, last]`` that was written or removed since capture ``since``.
 
-        A key has its row at this capture, or a tombstone. Batches are like those of ``base``, in
-        ``delta_schema(schema)``. A key that was created and removed in between may have a tombstone or be left out; a
+        For each key there is its row at this capture, or a tombstone. Batches are like those of ``base``, in
+        ``delta_schema(schema)``. A key that was created and removed in between may have a tombstone or be left out. A
         key that was written without a change may be included. ``changed_since(since)`` must not be None.
         """
 
     @abstractmethod
     def forget_before(self) -> None:
-        """Release data that only deltas since older captures need: none will be requested from this or a later capture.
+        """Release data that only deltas since older captures need.
 
-        May be called after ``release``, too.
+        After this call no such delta may be requested from this or a later capture. May be called after ``release``.
         """
 
     def keep(self) -> RestorePoint | None:
         """Keep the capture after it is written, instead of releasing it, so that the table can be restored to it.
 
         Returns:
-            The restore point; None if the backend cannot do that. The capture is then released.
+            The restore point. None if the backend does not support restore points; the capture is then released.
         """
         self.release()
         return None
 
     @abstractmethod
     def release(self) -> None:
-        """Release the capture when it is written, or is not needed."""
+        """Release the capture after it is written or when it is not needed."""
 
 
 class RestorePoint(ABC):
@@ -178,9 +180,9 @@ class RestorePoint(ABC):
 
     @abstractmethod
     def restore(self) -> KeyedTable | None:
-        """Return the table with its content at the capture, which is its new capture 0, as after ``load``.
+        """Return the table with its content at the capture. This content is its new capture 0, as after ``load``.
 
-        None if the restore point was discarded, because too many rows have changed.
+        Return None if the restore point was discarded because too many rows had changed.
         """
 
     @abstractmethod
@@ -189,7 +191,7 @@ class RestorePoint(ABC):
 
 
 class KeyedTable(ABC):
-    """Table of keyed state. Owned by its subtask's thread; only captures are read on other threads.
+    """Table of keyed state. It is owned by its subtask's thread; only captures are read on other threads.
 
     Keys are equal as in Spark: null equals null, NaN equals NaN, and -0.0 equals 0.0, also inside structs and arrays.
     Returned keys have normalized floats. Key columns may be of any fixed-width type, decimals, strings, binaries, and
@@ -269,14 +271,14 @@ class KeyedTable(ABC):
 
     @abstractmethod
     def first_due(self) -> int | None:
-        """Return a time before which no row is due; None if no row ever is.
+        """Return a lower bound for the event times of all rows; None if no row will ever be due.
 
-        It may be too early if ``take_due`` was not called since.
+        The bound may be too early if rows were removed, or their event times changed, since the last ``take_due``.
         """
 
     @abstractmethod
     def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
-        """Yield the marked rows, at most ``batch_rows`` per step, and clear their marks just before.
+        """Yield the marked rows, at most ``batch_rows`` per step. Their marks are cleared just before.
 
         Between the steps only captures are allowed.
         """

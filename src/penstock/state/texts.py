@@ -23,8 +23,8 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 HASHED_ALONE = 256
-"""Texts of at least this many bytes are hashed one by one by the library. Together they would be hashed 32 bytes at a
-time: one text of a megabyte would take a second."""
+"""Texts of at least this many bytes are hashed one by one by the xxhash library. Hashing all texts together takes one
+pass per 32 bytes, which would take a second for one text of a megabyte."""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -35,7 +35,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts. Text i is the first ``lengths[i]`` bytes of the words from ``starts[i]`` on, padded with zeros."""
+    """Texts: strings or binaries. Text i is ``lengths[i]`` bytes in the words from ``starts[i]``, padded with zeros."""
 
     lengths: Ints
     starts: Ints
@@ -43,7 +43,7 @@ class Texts:
 
     @classmethod
     def of(cls, array: pa.Array) -> Texts:
-        """Create the texts of a string or binary array, with empty ones for nulls."""
+        """Create the texts of a string or binary array. Nulls become empty."""
         offsets, data = _buffers(array)
         lengths = np.diff(offsets)
         if array.null_count:
@@ -138,8 +138,8 @@ class Texts:
 
 
 def _stripes(texts: Texts, long: Ints, seeds: U64) -> U64:
-    """Hash all complete stripes of 32 bytes of texts that have any."""
-    # The longest first, so that the texts with stripes left are always at the front.
+    """Hash all complete stripes of 32 bytes. Each text must have at least one."""
+    # Texts are sorted by descending length, so that those with remaining stripes are always at the front.
     order = np.argsort(-texts.lengths[long], kind="stable")
     starts, stripes = texts.starts[long[order]], texts.lengths[long[order]] >> 5
     seeds = seeds[order]
@@ -192,7 +192,7 @@ def ragged(starts: Ints, counts: Ints, stride: int = 1) -> Ints:
 
 
 def _buffers(array: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """Return the offsets, starting with 0, and the bytes."""
+    """Return the offsets of the values, starting with 0, and the bytes."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
@@ -207,8 +207,8 @@ def _buffers(array: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
 class TextStore:
     """Texts of one key column by row number.
 
-    A later text of the same number of words reuses the space of a removed one. So the store never exceeds the maximum
-    that texts of each length needed at one time.
+    A new text reuses the space of a removed text with the same number of words. The space for texts of one length
+    therefore never exceeds the maximum that they needed at one time.
     """
 
     def __init__(self) -> None:

@@ -19,16 +19,16 @@ _OBJECT_BYTES = 48
 
 
 class ValueColumns:
-    """Value columns: raw values as in a ``Vector``, and a byte per row for nulls in columns that ever had one.
+    """Value columns: raw values as in a ``Vector``. A column has one additional byte per row after it had a null.
 
-    Columns whose raw values are Python objects may be ``ArrayColumns`` instead. A row has arbitrary values until
-    ``put``, in ``ArrayColumns`` null. ``take`` may be called on another thread while rows are written, but not during
+    Columns whose raw values are Python objects may be ``ArrayColumns`` instead. Before ``put``, a row has arbitrary
+    values, or null in ``ArrayColumns``. ``take`` may be called on another thread while rows are written, but not during
     ``reserve``. Its result for these rows is arbitrary.
 
     Args:
         fields: the columns.
         initial_values: initial raw values of new rows, by column.
-        arrays_under: use ``ArrayColumns``, which other threads read with this lock; None: use Python objects.
+        arrays_under: lock with which other threads read ``ArrayColumns``. None: use Python objects instead.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ValueColumns:
         return vector
 
     def put(self, rows: Rows | slice, vectors: Sequence[Vector], count: int) -> None:
-        """Overwrite rows, each named once, with the first ``count`` values of each vector; call ``reserve`` before."""
+        """Overwrite distinct rows with the first ``count`` values of each vector; call ``reserve`` before."""
         for position, pages in self._data.items():
             data, valid = vectors[position].read()
             data, valid = data[:count], valid[:count]
@@ -135,7 +135,7 @@ class ValueColumns:
         return self._data[position]
 
     def read_words(self, position: int, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
-        """Return the raw values of the first ``rows`` rows in a column, and True for values not null (None: all)."""
+        """Return the raw values of the first ``rows`` rows in a column, and a mask of those not null (None: all)."""
         nulls = self._nulls.get(position)
         return self._data[position].data[:rows], None if nulls is None else nulls.data[:rows] == 0
 
@@ -149,6 +149,6 @@ class ValueColumns:
 
 
 def _numbered(kinds: Sequence[pa.DataType]) -> dict[int, int]:
-    """Number the columns whose raw values are Python objects, by position."""
+    """Assign numbers to the columns whose raw values are Python objects. Return the numbers by position."""
     positions = [position for position, kind in enumerate(kinds) if raw_dtype(kind).kind == "O"]
     return {position: number for number, position in enumerate(positions)}

@@ -1,4 +1,4 @@
-"""Vector: raw values and validity of one column for some rows, with which operators compute."""
+"""Vector: raw values and validity of one column for some rows, in the form in which operators compute."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Mask = npt.NDArray[np.bool_]
 class Vector:
     """Values and validity by row.
 
-    Raw values of fixed-width types are as in ``storage_dtype``. Decimals of up to 18 digits are unscaled int64, longer
-    ones unscaled Python ints. Values of all other types are Python objects (see ``plain_objects``). Lists, and arrays
-    from ``of``, are converted to raw values on demand.
+    Raw values of fixed-width types have the ``storage_dtype``. Decimals of up to 18 digits are unscaled int64 values;
+    longer decimals are unscaled Python ints. Values of all other types are Python objects (see ``plain_objects``).
+    Lists, and arrays from ``of``, are converted to raw values on demand.
 
     Args:
         kind: the Arrow type.
@@ -49,8 +49,8 @@ class Vector:
         self.size = 0
         self._fill = fill
         self._data: npt.NDArray[Any] = np.empty(0, raw_dtype(kind))
-        self._valid: Mask | None = np.zeros(0, np.bool_)  # None: all are valid
-        # The same values as an array. The raw values may be missing if it is set.
+        self._valid: Mask | None = np.zeros(0, np.bool_)  # None: all values are valid
+        # The same values as an array. If it is set, the raw values may be missing.
         self._array: pa.Array | None = pa.array([], kind) if pa.types.is_list(kind) else None
         self.is_unchanged = False
 
@@ -126,7 +126,7 @@ class Vector:
         return Vector.over(self.kind, data.copy(), valid.copy(), self._fill)
 
     def set(self, rows: Rows, values: pa.Array) -> None:
-        """Overwrite rows, each named once at most, with the values of an array."""
+        """Overwrite distinct rows with the values of an array."""
         if self._array is not None:
             sources = np.arange(self.size)
             if np.array_equal(rows, sources):

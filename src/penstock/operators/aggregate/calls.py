@@ -19,7 +19,7 @@ _NOTHING = pa.null()
 
 
 class Family(Enum):
-    """Functions that are computed alike."""
+    """Family of functions that share an accumulator class."""
 
     COUNT = auto()
     EXTREME = auto()
@@ -96,15 +96,15 @@ class AggregateCall:
     Attributes:
         function: one of ``FUNCTIONS``.
         ordinal: position of the argument in the partial aggregation's input; ignored for ``count_star``.
-        input_type: the argument's type (``pa.null()`` for ``count_star``).
-        result_type: the type Spark gives the result.
-        ansi: whether overflow raises Spark's error; otherwise long sums wrap and decimal results become null.
-        second, second_type: position and type of a second argument; -1 without one.
-        condition: position of a boolean column, ``FILTER (WHERE ...)``: rows where it is not true do not count. -1
-            without one.
-        parameters: what the function needs to know besides; each accumulator says.
-        distinct: each combination of arguments counts once, of which the group keeps a list.
-        sql_name: what SQL calls the function, for errors.
+        input_type: type of the argument (``pa.null()`` for ``count_star``).
+        result_type: Spark's type of the result.
+        ansi: True if overflow raises Spark's error. Otherwise long sums wrap and decimal results become null.
+        second, second_type: position and type of the second argument; the position is -1 if there is none.
+        condition: position of the boolean column of ``FILTER (WHERE ...)``: only rows where it is true count. -1 if
+            there is none.
+        parameters: further parameters of the function; see its accumulator.
+        distinct: True if each combination of arguments counts once. The group then stores a list of them.
+        sql_name: the function's name in SQL, for error messages.
     """
 
     function: str
@@ -134,7 +134,7 @@ class AggregateCall:
         return [] if self.function == "count_star" else [self.ordinal, self.second][: 2 if self.second >= 0 else 1]
 
     def remapped(self, position_of: Callable[[int], int]) -> AggregateCall:
-        """Return the call with its columns' new positions; ``position_of`` is called for those that it reads."""
+        """Return the call with new column positions. ``position_of`` is called only for columns that the call reads."""
         ordinal, second, condition = (
             position_of(position) if position >= 0 and position in (*self.arguments, self.condition) else position
             for position in (self.ordinal, self.second, self.condition)
@@ -143,7 +143,7 @@ class AggregateCall:
 
     @property
     def sum_type(self) -> pa.DataType:
-        """The type of the running sum of ``sum`` and ``avg``, as Catalyst's Sum and Average choose it."""
+        """Type of the running sum of ``sum`` and ``avg``, as in Catalyst's ``Sum`` and ``Average``."""
         if pa.types.is_decimal128(self.input_type):
             precision = min(self.input_type.precision + _SUM_EXTRA_DIGITS, _MAX_PRECISION)
             return pa.decimal128(precision, self.input_type.scale)
@@ -154,9 +154,9 @@ class AggregateCall:
         return pa.float64()
 
     def buffer_fields(self, position: int) -> list[pa.Field]:
-        """Return every call's buffer columns in order.
+        """Return the buffer columns of this call, which is call number ``position`` of its aggregation.
 
-        A null ``sum`` with ``seen`` (or a ``count`` above zero) is a sum that overflowed, for good.
+        A null ``sum`` with ``seen`` (or a ``count`` above zero) is a sum that overflowed. It stays null.
         """
         return [pa.field(f"__a{position}_{name}", kind) for name, kind in _buffers(self)]
 
@@ -204,7 +204,7 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
 
 
 def _unsupported_reason(call: AggregateCall) -> str | None:
-    """Return the reason why the function does not take such arguments; None if it does."""
+    """Return the reason why the function does not support these argument types; None if it does."""
     kind = call.input_type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     fixed = storage_dtype(kind) is not None
@@ -246,7 +246,10 @@ def _distinct_names(kind: pa.DataType) -> bool:
 
 
 def is_orderable(kind: pa.DataType) -> bool:
-    """Return True for types that Spark orders: all but maps, and types that contain maps."""
+    """Return True for types that can be ordered: all except maps, and types that contain maps.
+
+    A struct with duplicate field names is not supported either.
+    """
     if pa.types.is_struct(kind):
         return _distinct_names(kind) and all(is_orderable(field.type) for field in kind)
     if pa.types.is_list(kind):
@@ -255,14 +258,14 @@ def is_orderable(kind: pa.DataType) -> bool:
 
 
 def partial_schema(input_schema: pa.Schema, key_columns: Sequence[int], calls: Sequence[AggregateCall]) -> pa.Schema:
-    """Return the schema of partial rows: the key columns, then every call's buffer columns.
+    """Return the schema of partial rows: the key columns, then the buffer columns of every call.
 
-    The exchange hashes by positions ``0 .. len(key_columns) - 1``.
+    The exchange partitions them by the columns ``0 .. len(key_columns) - 1``.
     """
     keys = [input_schema.field(position) for position in key_columns]
     return pa.schema([*keys, *buffer_fields(calls)])
 
 
 def buffer_fields(calls: Sequence[AggregateCall]) -> list[pa.Field]:
-    """Every call's buffer columns in order."""
+    """Return the buffer columns of all calls, in order."""
     return [field for position, call in enumerate(calls) for field in call.buffer_fields(position)]

@@ -1,4 +1,4 @@
-"""DISTINCT in an aggregate: marks the first row of a group with its argument values."""
+"""DISTINCT in an aggregate: marks the first row of a group with given argument values."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from penstock.state.vector import Rows
 
 TABLE = "values"
 _FORGET_ROWS = 8192
-"""Values that are removed in one step."""
+"""Maximum number of values that are removed in one step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistinctArgumentsSpec(OperatorSpec):
-    """Recipe of the operator between the exchange and a partial aggregation with DISTINCT.
+    """Specification of the operator between the exchange and a partial aggregation with DISTINCT.
 
     Attributes:
-        output_schema: of the rows, and behind their columns a bool: this is the first one of its group with its values.
-        keys: positions of the grouping columns, by which the rows were spread.
-        arguments: positions of the columns whose values count once together.
-        event_time: which of ``keys`` the watermark closes; None: nothing is ever forgotten.
-        one_subtask: all rows come to one, whatever their keys (complete mode).
+        output_schema: the input's columns, then a bool that is True for the first row of a group with its argument
+            values.
+        keys: positions of the grouping columns, by which the input is partitioned.
+        arguments: positions of the argument columns. Each combination of their values counts once per group.
+        event_time: index in ``keys`` of the key by which the watermark closes groups. If None, values are kept for
+            ever.
+        one_subtask: True if all rows come to one subtask, regardless of their keys (complete mode).
     """
 
     operator_id: str
@@ -83,10 +85,10 @@ class DistinctArgumentsSpec(OperatorSpec):
 
 
 class DistinctArgumentsOperator(OneTableOperator):
-    """Keyed set of the values of every open group, a row each.
+    """Set of the distinct argument values of every open group, with one table row per combination.
 
-    Values are forgotten when the watermark closes the group, as in the aggregation downstream. That one drops late
-    rows: what they leave here is forgotten with the next watermark.
+    Values are removed when the watermark closes the group, as in the aggregation downstream. This operator does not
+    drop late rows, which the aggregation does; their values are removed at the next watermark.
     """
 
     table_name = TABLE
@@ -104,13 +106,13 @@ class DistinctArgumentsOperator(OneTableOperator):
         yield append_columns(batch, [pa.array(first)], self._spec.output_schema)
 
     def _new(self, batch: pa.RecordBatch) -> Rows:
-        """Return the positions of the rows with new values, and remember these values."""
+        """Return the positions of the rows with new values, and store these values."""
         columns = [normalize_floats(batch.column(ordinal)) for ordinal in (*self._spec.keys, *self._spec.arguments)]
         _, first = group_rows(columns, batch.num_rows)
         columns = [column.take(pa.array(first)) for column in columns]
         new = np.flatnonzero(self._table.find(columns, len(first)).rows == NO_ROW)
         with self._table.edit([column.take(pa.array(new)) for column in columns], len(new)):
-            pass  # the keys are all there is
+            pass  # the table has no value columns
         found: Rows = first[new]
         return found
 

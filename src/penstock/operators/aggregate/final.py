@@ -25,15 +25,15 @@ from penstock.state.vector import Rows, Vector, raw_dtype
 TABLE = "groups"
 _CHANGED = "__changed"
 _EMIT_ROWS = 8192
-"""Rows per emitted batch, which bounds the length of a step."""
+"""Maximum rows of an emitted batch. It bounds the duration of a step."""
 
 
 @dataclass(frozen=True)
 class EventTimeKey:
-    """Key that carries the event time by which the watermark closes groups.
+    """Key with the event time by which the watermark closes groups.
 
     Attributes:
-        column: position among the key columns, of a timestamp or of a window struct (its ``end`` counts).
+        column: position among the key columns: a timestamp or a window struct (its ``end`` counts).
     """
 
     column: int
@@ -41,18 +41,19 @@ class EventTimeKey:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalAggregateSpec(OperatorSpec):
-    """Recipe of the second half of an aggregation.
+    """Specification of the final aggregation, after the exchange.
 
     Attributes:
-        input_schema: what ``partial_schema`` gives: keys, then buffer columns.
+        input_schema: result of ``partial_schema``: keys, then buffer columns.
         output_schema: the keys, then one result column per call.
-        key_count: how many leading columns are keys.
-        calls: the same as the partial aggregation's.
-        mode: ``append``: a group is emitted once, when the watermark closes it (needs ``event_time``);
-            ``update``: every group that changed is emitted at the end of each epoch;
-            ``complete``: all groups are, if any changed, and none is ever forgotten. All rows come to one subtask (a
-            hash edge without keys): no other one could know that something changed there.
-        event_time: the key that the watermark closes; without it state is kept for ever.
+        key_count: number of leading columns that are keys.
+        calls: the calls of the partial aggregation.
+        mode: ``append``: a group is emitted once, when the watermark closes it (requires ``event_time``).
+            ``update``: every group that changed is emitted at the end of each epoch.
+            ``complete``: if any group changed, all groups are emitted at the end of the epoch. Groups are kept for
+            ever. All rows come to one subtask (a hash edge without keys), because subtasks do not know about changes
+            in other subtasks.
+        event_time: the key by which the watermark closes groups. If None, groups are kept for ever.
     """
 
     operator_id: str
@@ -76,7 +77,7 @@ class FinalAggregateSpec(OperatorSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """Keys, the mark of groups that changed since they were last emitted, and buffers."""
+        """Key columns, the mark of groups that changed since they were last emitted, and buffer columns."""
         keys = [self.input_schema.field(position) for position in range(self.key_count)]
         return pa.schema([*keys, pa.field(_CHANGED, pa.bool_()), *buffer_fields(self.calls)])
 
@@ -103,7 +104,7 @@ class FinalAggregateSpec(OperatorSpec):
 
     @property
     def partition_keys(self) -> tuple[int, ...]:
-        """Columns of the input by which rows are partitioned."""
+        """Positions of the input columns by which rows are partitioned."""
         return tuple(range(self.key_count))
 
     @property
@@ -127,13 +128,13 @@ class FinalAggregateSpec(OperatorSpec):
 
 
 class FinalAggregateOperator(OneTableOperator):
-    """Keyed by the leading columns.
+    """Final aggregation in keyed state.
 
-    A group is closed when its event time (a window's end) is at or below the watermark, Spark's ``WatermarkSupport``
-    rule: partial rows of closed groups are dropped and counted.
+    A group is closed when its event time (of a window, the end) is at or below the watermark. This is Spark's
+    ``WatermarkSupport`` rule. Partial rows of closed groups are dropped and counted.
 
-    How far event time had closed groups is kept by key group: a subtask that takes over the key groups of several may
-    begin at a lower watermark than some of these had reached.
+    The time up to which groups are closed is kept by key group. A subtask that takes over key groups of several
+    subtasks may start at a lower watermark than some of these had reached.
     """
 
     table_name = TABLE
@@ -177,7 +178,7 @@ class FinalAggregateOperator(OneTableOperator):
             taken += len(own)
 
     def _buffers(self, values: Sequence[Vector]) -> list[list[Vector]]:
-        """Return each call's value columns; the mark precedes them."""
+        """Return the buffers of each call, from all value columns of the table."""
         buffers, position = [], self._spec.first_buffer
         for call in self._spec.calls:
             width = len(call.buffer_fields(0))
@@ -199,10 +200,10 @@ class FinalAggregateOperator(OneTableOperator):
         return batch.filter(pa.array(~late))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Emit (append mode) and forget the groups that this watermark closes, by event time.
+        """Remove the groups that this watermark closes, by ascending event time.
 
-        Update mode forgets them after emitting those that changed in the epoch so far. A batch's groups leave the state
-        just before it is yielded.
+        Append mode emits all of them; update mode emits those that changed in the current epoch. The groups of a batch
+        are removed from the state just before the batch is yielded.
         """
         if self._watermark_us is not None and watermark_us <= self._watermark_us:
             return
@@ -218,9 +219,10 @@ class FinalAggregateOperator(OneTableOperator):
                 yield self._results(groups, chosen)
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """Yield the latest value of every group that changed since it was last emitted (update mode).
+        """Yield results in update and complete mode.
 
-        Complete mode yields every group, if one changed.
+        Update mode yields the groups that changed since they were last emitted. Complete mode yields all groups if any
+        of them changed.
         """
         if self._spec.mode == "complete" and self._table.has_marks:
             for groups in self._table.scan(_EMIT_ROWS):
@@ -232,7 +234,7 @@ class FinalAggregateOperator(OneTableOperator):
                 yield self._results(groups, np.arange(len(groups.rows)))
 
     def _results(self, groups: TableRows, chosen: Rows) -> pa.RecordBatch:
-        """Return the results of some of these groups, by their positions."""
+        """Return the results of the groups at the positions ``chosen``."""
         rows = groups.rows[chosen]
         columns = self._keys(groups)
         if len(chosen) < len(groups.rows):
@@ -255,7 +257,7 @@ class FinalAggregateOperator(OneTableOperator):
         return {CLOSED: self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []}
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        """Restore the state except the watermark, which ``advance`` gets again before any input."""
         super().restore(state)
         self._closed.restore(state.parts)
 

@@ -1,4 +1,4 @@
-"""Partial aggregation: one row per key of each batch, before the exchange, and merging of such rows. Keeps no state."""
+"""Partial aggregation before the exchange: one row per key of each batch. Also merges such rows. Keeps no state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from penstock.state.vector import Rows, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class PartialAggregateSpec(OperatorSpec):
-    """Recipe of a partial aggregation.
+    """Specification of a partial aggregation.
 
-    ``key_columns`` and the calls' ordinals are positions in the input; ``output_schema`` is
+    ``key_columns`` and the ordinals of the calls are positions in the input. ``output_schema`` is
     ``partial_schema(input_schema, key_columns, calls)``.
     """
 
@@ -37,7 +37,7 @@ class PartialAggregateSpec(OperatorSpec):
 
 
 class PartialAggregateOperator(Operator):
-    """Partial aggregation: one row per distinct key of each slice, in no promised order, floats in keys normalized."""
+    """Partial aggregation: one row per distinct key of each slice, in undefined order. Key floats are normalized."""
 
     def __init__(self, spec: PartialAggregateSpec) -> None:
         self._spec = spec
@@ -70,7 +70,7 @@ class PartialAggregateOperator(Operator):
 
 
 def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
-    """Return the buffers of ``count`` groups without rows."""
+    """Return initial buffers for ``count`` groups."""
     fields = accumulator.call.buffer_fields(0)
     buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.initial_values(), strict=True)]
     for buffer in buffers:
@@ -80,10 +80,10 @@ def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePartialsSpec(OperatorSpec):
-    """Recipe of merging partial rows: one per key again, after an ``Expand`` has put several panes into one window.
+    """Specification of merging partial rows with equal keys, after an ``Expand`` assigned panes to windows.
 
-    ``output_schema``: as ``PartialAggregateSpec`` has it, ``key_count`` keys and then the calls' buffers. The input
-    begins with the same columns; further ones are dropped.
+    ``output_schema`` has ``key_count`` keys, then the buffers of the calls, as in ``PartialAggregateSpec``. The input
+    starts with the same columns; further columns are dropped.
     """
 
     operator_id: str
@@ -97,7 +97,7 @@ class MergePartialsSpec(OperatorSpec):
 
 
 class MergePartialsOperator(Operator):
-    """Merge of partial rows without state: one row per distinct key of each slice."""
+    """Merge of partial rows, without state: one row per distinct key of each slice."""
 
     def __init__(self, spec: MergePartialsSpec) -> None:
         self._spec = spec

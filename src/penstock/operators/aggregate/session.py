@@ -1,8 +1,9 @@
-"""Final aggregation over session windows: sessions of one key that overlap or touch become one.
+"""Final aggregation over session windows: sessions of one key that overlap or touch are merged.
 
-A row's own session begins at its event time and ends a gap later. The table has a row per open session, under the keys
-and the session's beginning. A batch finds all open sessions of its keys, puts them in order with its own, and writes
-anew those that got something; the watermark closes a session when it reaches its end.
+The session of a single row starts at its event time and ends one gap later. The table has one row per open session; its
+key consists of the other keys and the start of the session. For a batch, all open sessions of its keys are read, sorted
+together with the batch's own sessions, and merged. The sessions that changed are written again. The watermark closes a
+session when it reaches the end of the session.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ Moments = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class SessionAggregateSpec(FinalAggregateSpec):
-    """Recipe of an aggregation over session windows.
+    """Specification of an aggregation over session windows.
 
-    ``session``: the key that is the session window, a struct of two timestamps. Rows are partitioned by the other keys:
-    Spark's engine has no sessions without keys.
+    ``session``: position of the key that is the session window, a struct of two timestamps. Rows are partitioned by the
+    other keys. There is at least one: Spark does not support sessions without keys.
     """
 
     session: int
@@ -53,7 +54,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """The other keys and the beginning; the mark of changed sessions, the end, buffers."""
+        """Keys: the other keys and the session's start. Values: the mark of changed sessions, the end, the buffers."""
         keys = [self.input_schema.field(position) for position in self.partition_keys]
         start, end = pa.field(_START, _MOMENT), pa.field(_END, _MOMENT)
         return pa.schema([*keys, start, pa.field(_CHANGED, pa.bool_()), end, *buffer_fields(self.calls)])
@@ -76,12 +77,13 @@ class SessionAggregateSpec(FinalAggregateSpec):
 
 @dataclass(frozen=True)
 class _Sessions:
-    """Stored sessions and those of a batch, in order of keys and beginnings.
+    """Result of merging the sessions of a batch with stored sessions. Stored sessions that stay unchanged are left out.
 
     Attributes:
-        order: positions, first of what is there, then of the batch.
-        merged: by ``order``, the number of the session that it becomes part of; those that stay as they are left out.
-        starts, ends: of these sessions.
+        order: positions of the merged parts, sorted by key and start. Positions count the stored sessions first, then
+            the rows of the batch.
+        merged: for each element of ``order``, the number of the session that it becomes part of.
+        starts, ends: start and end of each session, by number.
     """
 
     order: Rows
@@ -91,10 +93,10 @@ class _Sessions:
 
 
 class SessionAggregateOperator(FinalAggregateOperator):
-    """Final aggregation over session windows; see the module's text.
+    """Final aggregation over session windows; see the module's docstring.
 
-    A row is late if the watermark has reached its own session, as in Spark, even if it would have become part of an
-    open one.
+    A row is late if the watermark has reached the end of the row's own session, even if it would be merged into an open
+    session. Spark has the same rule.
     """
 
     _spec: SessionAggregateSpec
@@ -131,7 +133,7 @@ class SessionAggregateOperator(FinalAggregateOperator):
                 vector.set(groups.rows, column)
 
     def _aggregated(self, sessions: _Sessions, stored_rows: TableRows, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the buffers of the merged sessions: their parts merged in order of time."""
+        """Return the buffers of the merged sessions. Their parts are merged in order of start time."""
         count = len(sessions.starts)
         fresh = [
             Vector(field.type, fill)
@@ -156,9 +158,9 @@ class SessionAggregateOperator(FinalAggregateOperator):
 
 
 def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
-    """Merge the sessions of each owner: one that begins by the end of those before becomes part of theirs.
+    """Merge the sessions of each owner that overlap or touch.
 
-    The first ``old`` are stored already; those of them that no new one touches stay as they are.
+    The first ``old`` sessions are stored ones. A stored session that no new session touches is left out of the result.
     """
     order = order_by(owner, start)
     owner, start, end = owner[order], start[order], end[order]
@@ -175,11 +177,11 @@ def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
 
 
 def _running_maximum(owner: Rows, moments: Moments) -> Moments:
-    """Return the largest timestamp so far of each owner; ``owner`` ascends."""
+    """Return for each row the largest timestamp of its owner up to this row. ``owner`` must ascend."""
     first, last = int(moments.min()), int(moments.max())
     span = last - first + 1
     if span * (int(owner[-1]) + 1) < 1 << 63:
-        shift = owner * span - first  # beyond all times of the owner before, so that the maximum starts again
+        shift = owner * span - first  # exceeds all shifted times of the previous owner, so that the maximum restarts
         return np.maximum.accumulate(moments + shift) - shift
     distinct, indices = np.unique(moments, return_inverse=True)
     shift = owner * (len(distinct) + 1)
@@ -188,7 +190,7 @@ def _running_maximum(owner: Rows, moments: Moments) -> Moments:
 
 
 def _table_keys(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:
-    """Return keys of the table."""
+    """Return the key columns of the table for sessions of these owners with these starts."""
     chosen = pa.array(owner)
     return [*(key.take(chosen) for key in distinct), pa.array(start).cast(_MOMENT)]
 

@@ -1,4 +1,4 @@
-"""Pairs of a batch's rows with rows of a join's other side, a bounded number at once."""
+"""Pairs of rows of a batch with rows of the other side of a join, generated in bounded numbers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class PairCondition:
-    """Condition that a pair must meet besides equal keys.
+    """Condition of a join in addition to equal keys.
 
     Attributes:
-        first_columns, second_columns: what it reads of either side, by position.
-        expression: over these columns, in this order.
+        first_columns, second_columns: positions of the columns that it reads from either side.
+        expression: expression over these columns, in this order.
     """
 
     first_columns: tuple[int, ...]
@@ -43,8 +43,8 @@ class PairFilter:
         """Return a mask of the pairs for which the condition is true, neither false nor null.
 
         Args:
-            first, second: the pairs' columns of either side, by position.
-            pairs: how many there are.
+            first, second: return the column of the pairs at a position of either side.
+            pairs: number of pairs.
         """
         columns = [first(column) for column in self._condition.first_columns]
         columns += [second(column) for column in self._condition.second_columns]
@@ -55,28 +55,30 @@ class PairFilter:
 
 
 def taking_rows(column: Callable[[int], pa.Array], rows: Rows) -> Callable[[int], pa.Array]:
-    """Return a function of columns by position that takes these rows only."""
+    """Return a function from positions to columns, which are restricted to these rows."""
     chosen = pa.array(rows)
     return lambda position: column(position).take(chosen)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows of the other side with the key of each row of a batch: their number, and where they begin.
+    """Rows of the other side that have the key of a batch's row.
 
-    Rows of one key are next to each other in the order that ``begins`` refers to.
+    Attributes:
+        begins: by row of the batch, position of the first such row of the other side. The rows of one key are adjacent.
+        counts: by row of the batch, number of such rows.
     """
 
     begins: Rows
     counts: Rows
 
     def with_unmatched_rows(self) -> Candidates:
-        """Return candidates in which rows without any have one, at ``UNKNOWN``."""
+        """Return candidates in which a row without candidates has one, at position ``UNKNOWN``."""
         none = self.counts == 0
         return Candidates(np.where(none, UNKNOWN, self.begins), np.where(none, 1, self.counts))
 
     def pairs(self, most: int) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the rows and positions of all pairs, ordered by row, at most ``most`` pairs at a time."""
+        """Yield rows of the batch and positions of the other side for all pairs, by row; at most ``most`` at a time."""
         ends = np.cumsum(self.counts)
         total = int(ends[-1])
         for low in range(0, total, most):

@@ -1,4 +1,4 @@
-"""State of one side of a stream-stream join: its rows by key, a table row each, while they may find a partner."""
+"""State of one side of a stream-stream join: its rows by key, as long as they may find a match."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from penstock.state.stored_form import stored_schema
 from penstock.state.table import KeyedTable, TableRows, TableSpec
 
 ROW = "__row"
-"""The last key column: rows with one key are numbered."""
+"""Last key column of the table: a number that distinguishes rows with equal keys."""
 MATCHED = "__matched"
-"""Last value column of a preserved side: True if the row was joined with a partner."""
+"""Last value column of a preserved side: True if the row had a match."""
 
 
 @dataclass(frozen=True)
 class ExpiryBound:
-    """Bound after which a row can find no partner: its event time is at or below the watermark plus ``offset_us``.
+    """Bound of event time: a row can find no match if its event time is at or below the watermark plus ``offset_us``.
 
     Attributes:
-        column: of the event time: a timestamp, or among the keys also a window struct (its ``end`` counts).
-        offset_us: negative where partners may come later than the row itself.
+        column: position of the event time: a timestamp, or if it is a key also a window struct (its ``end`` counts).
+        offset_us: offset in microseconds; negative if matches may come later than the row itself.
     """
 
     column: int
@@ -47,16 +47,16 @@ class ExpiryBound:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """Description of one input of a join.
+    """Specification of one input of a join.
 
     Attributes:
-        schema: of its rows.
+        schema: schema of its rows.
         width: number of leading columns that are part of the result; computed keys may follow them.
-        keys: positions of the key columns, by which the rows are spread.
-        is_preserved: rows without a partner come out, with nulls.
-        event_time: rows whose event time is at or below the watermark are late. None: none is.
-        bound: when rows are forgotten; None: never.
-        condition: what a row has to fulfil to have any partner.
+        keys: positions of the key columns, by which the rows are partitioned.
+        is_preserved: True if rows without a match are emitted with nulls for the other side.
+        event_time: position of the event time. Rows at or below the watermark are late. If None, no row is late.
+        bound: bound at which rows are removed. If None, rows are kept for ever.
+        condition: condition without which a row cannot have a match.
     """
 
     schema: pa.Schema
@@ -72,7 +72,10 @@ class JoinSide:
 
     @cached_property
     def values(self) -> tuple[int, ...]:
-        """Columns that the table has besides the keys: all that the keys do not hold."""
+        """Positions of the columns that are stored as values.
+
+        These are the result's columns that the keys do not contain, and keys with floats, which are normalized.
+        """
         return tuple(
             column
             for column in range(self.width)
@@ -81,7 +84,7 @@ class JoinSide:
 
     @cached_property
     def table_schema(self) -> pa.Schema:
-        """Key columns and the row's number, its other columns, and if it has matched; under distinct names."""
+        """Keys and the row's number; value columns, and for a preserved side ``MATCHED``. The names are distinct."""
         taken = [ROW, MATCHED]
         fields: list[pa.Field] = []
         for position in (*self.keys, *self.values):
@@ -106,7 +109,7 @@ class JoinSide:
         return stored_schema(self.table_schema)
 
     def table_spec(self, max_parallelism: int, removed_when_matched: bool = False) -> TableSpec:
-        """Return the table's layout. ``removed_when_matched``: a row is removed when it has found a partner."""
+        """Return the table's layout. ``removed_when_matched``: True if a row is removed at its first match."""
         keys = len(self.keys)
         return TableSpec(
             self.table_schema,
@@ -134,7 +137,7 @@ class JoinSide:
         return [batch.column(position) for position in self.keys]
 
     def expired(self, batch: pa.RecordBatch, watermark_us: int | None) -> Mask | None:
-        """Return a mask of the rows that can find no partner any more; None if there is none."""
+        """Return a mask of the rows that can no longer find a match; None if there are none."""
         if self.bound is None or watermark_us is None:
             return None
         times, known = event_times(batch.column(self.bound.column))
@@ -143,7 +146,7 @@ class JoinSide:
 
 
 class KeyMatches:
-    """Stored rows that have a key of a batch; those of one key are adjacent, see ``candidates``."""
+    """Stored rows that have a key of a batch. Rows of one key are adjacent; see ``candidates``."""
 
     def __init__(self, side: JoinSide, found: TableRows, order: Rows, candidates: Candidates) -> None:
         self.candidates = candidates
@@ -157,7 +160,7 @@ class KeyMatches:
         return len(self._order)
 
     def column(self, position: int) -> pa.Array:
-        """Return a column of these rows."""
+        """Return the column at this position for all of these rows."""
         if position not in self._columns:
             self._columns[position] = _column(self._side, self._emit_matched_left, position, self._order)
         return self._columns[position]
@@ -169,7 +172,7 @@ class KeyMatches:
         return matched
 
     def keys(self, positions: Rows) -> list[pa.Array]:
-        """Return the complete keys of some of these rows."""
+        """Return the table's key columns for the rows at these positions."""
         chosen = pa.array(self._order[positions])
         return [key.take(chosen) for key in self._emit_matched_left.keys]
 
@@ -178,8 +181,8 @@ class JoinSideState:
     """Stored rows of one side.
 
     Attributes:
-        table: theirs.
-        next: the number of the next row; those of one key differ, whichever subtask they came to.
+        table: table of the rows.
+        next: number of the next row. It ensures that rows of one key have distinct numbers, also after a rescale.
     """
 
     def __init__(self, spec: JoinSide, null_safe: Sequence[bool], table: KeyedTable) -> None:
@@ -192,7 +195,7 @@ class JoinSideState:
         self._condition = None if spec.condition is None else SharedExpressions([spec.condition])
 
     def unmatchable(self, batch: pa.RecordBatch) -> Mask | None:
-        """Return a mask of the rows that can never have a partner; None if there is none."""
+        """Return a mask of the rows that can never have a match; None if there are none."""
         matchable = np.ones(batch.num_rows, np.bool_)
         for key, safe in zip(self.spec.key_columns(batch), self._null_safe, strict=True):
             if key.null_count and not safe:
@@ -203,7 +206,7 @@ class JoinSideState:
         return None if matchable.all() else ~matchable
 
     def find_key_matches(self, keys: Sequence[pa.Array], rows: int) -> KeyMatches:
-        """Return the stored rows with any of these keys, one of each row of a batch."""
+        """Return the stored rows with any of these keys. ``keys``: key columns of a batch of ``rows`` rows."""
         normal = [normalize_floats(key) for key in keys]
         codes, first = group_rows(normal, rows)
         chosen = pa.array(first)
@@ -222,7 +225,7 @@ class JoinSideState:
         self.table.add([*self.spec.key_columns(batch), pa.array(numbers)], values, batch.num_rows)
 
     def mark_matched(self, matches: KeyMatches, hit: Mask) -> None:
-        """Mark rows as joined with a partner."""
+        """Mark the stored rows where ``hit`` is True as matched."""
         newly_matched = np.flatnonzero(hit & ~matches.matched())
         if len(newly_matched):
             with self.table.edit(matches.keys(newly_matched), len(newly_matched)) as found:
@@ -232,9 +235,9 @@ class JoinSideState:
         self.table.remove(matches.keys(positions), len(positions))
 
     def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
-        """Remove the rows that can find no partner any more. Yield those of each step that never had one.
+        """Remove the rows that can no longer find a match. After each step, yield the removed rows without a match.
 
-        Nothing but empty batches is yielded if the side is not preserved.
+        If the side is not preserved, all yielded batches are empty.
         """
         if self.spec.bound is None:
             return
@@ -245,7 +248,7 @@ class JoinSideState:
             yield from (self._empty for _ in self.table.forget_due(until_us, at_once))
 
     def take_remaining(self, at_once: int) -> Iterator[pa.RecordBatch]:
-        """Remove all rows that are left; see ``take_expired``."""
+        """Remove all remaining rows of a preserved side; see ``take_expired``."""
         while (rows := next(self.table.scan(at_once), None)) is not None:
             unmatched = self._unmatched(rows)
             self.table.remove(rows.keys, len(rows.rows))
@@ -259,14 +262,14 @@ class JoinSideState:
 
 
 def _column(side: JoinSide, found: TableRows, position: int, chosen: Rows) -> pa.Array:
-    """Return a column of some rows of a side's table."""
+    """Return a column of the input for the rows ``chosen`` among ``found``."""
     if position in side.values:
         return found.values[side.values.index(position)].to_arrow(found.rows[chosen])
     return found.keys[side.keys.index(position)].take(pa.array(chosen))
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    """Return True if a key of the type may come back as another, equal value."""
+    """Return True if the type contains floats: the table normalizes them in keys, so that values may change."""
     if pa.types.is_struct(kind):
         return any(_has_floats(field.type) for field in kind)
     return bool(pa.types.is_floating(kind))

@@ -1,4 +1,4 @@
-"""Join of a stream with a static side that every subtask holds whole: no state, no exchange."""
+"""Join of a stream with a static side, which every subtask holds completely. It has no state and needs no exchange."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from penstock.operators.join.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex
 
 MAX_PAIRS = 65_536
-"""Pairs that are joined in one step, as many as the rows of a slice. A row that matches a large static side
-completely makes many batches, each of which needs little memory."""
+"""Maximum number of pairs in one batch. A row that matches all rows of a large static side gives many small batches."""
 
 TARGET_BYTES = 32 << 20
-"""Approximate size of a batch of wide rows, by the average width of both sides."""
+"""Approximate limit for the bytes of a batch, computed with the average row width of both sides."""
 
 
 class JoinKind(Enum):
     """Result for a row of the stream.
 
-    INNER: all its pairs. OUTER: all its pairs or, without any, the row with nulls. SEMI: the row if it has a pair.
-    ANTI: the row if it has none.
+    INNER: all its pairs. OUTER: all its pairs, or the row with nulls if it has none. SEMI: the row if it has a pair.
+    ANTI: the row if it has no pair.
     """
 
     INNER = "inner"
@@ -42,14 +41,15 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticJoinSpec(OperatorSpec):
-    """Recipe of a join with a static side.
+    """Specification of a join with a static side.
 
     ``output_schema``: the stream's columns, then ``static_columns`` of the static side (none for SEMI and ANTI).
 
     Attributes:
-        rows: the static side; loaded before an operator is opened.
-        stream_keys, static_keys: equally many expressions of equal types, over either side; a pair has equal ones.
-        null_safe: by key, whether null equals null.
+        rows: the static side; it must be loaded before an operator is opened.
+        stream_keys, static_keys: key expressions over either side. Both have the same number and types; the rows of a
+            pair have equal keys.
+        null_safe: by key, True if null equals null.
     """
 
     operator_id: str
@@ -83,8 +83,8 @@ class _StaticIndex:
     """Index of the static rows by key.
 
     Attributes:
-        rows: rows grouped by key, in their original order within each key. The last element is ``UNKNOWN``, so that
-            position ``UNKNOWN`` selects it.
+        rows: row numbers grouped by key, in the original order within each key. An additional last element is
+            ``UNKNOWN``; position ``UNKNOWN`` (-1) selects it.
     """
 
     def __init__(self, spec: StaticJoinSpec) -> None:
@@ -106,12 +106,12 @@ class _StaticIndex:
 
 
 class StaticJoinOperator(Operator):
-    """Join without state. Rows come out in the stream's order, those of one row in the static side's.
+    """Join without state. Output is in the order of the stream; the pairs of one row are in the static side's order.
 
-    Only with a condition do unmatched rows of the stream come after the others of their slice.
+    Exception: with a condition, the unmatched rows of an outer join come after the other rows of their slice.
 
-    A slice may make several batches. They are one step's work (``worker/chain.py`` pushes on all that ``process``
-    yields), so no snapshot comes between them.
+    A slice may give several batches. They belong to one step (``worker/chain.py`` pushes on everything that ``process``
+    yields), so no snapshot is taken between them.
     """
 
     def __init__(self, spec: StaticJoinSpec) -> None:
@@ -152,7 +152,7 @@ class StaticJoinOperator(Operator):
         return matched
 
     def _matching_pairs(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
-        """Yield pairs that meet the condition: rows of the batch and static rows."""
+        """Yield the pairs that meet the condition, as rows of the batch and static rows."""
         assert self._condition is not None
         static = self._spec.rows.batch
         for rows, positions in found.pairs(self._max_pairs(batch)):
@@ -164,7 +164,7 @@ class StaticJoinOperator(Operator):
                 yield rows[passed], static_rows[passed]
 
     def _joined(self, batch: pa.RecordBatch, rows: Rows, static_rows: Rows) -> pa.RecordBatch:
-        """Return the pairs' columns; static ones are null where there is no static row."""
+        """Return the pairs as a batch. Static columns are null where the static row is ``UNKNOWN``."""
         columns = batch.columns
         if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
             taken = pa.array(rows)

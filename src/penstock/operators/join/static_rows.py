@@ -1,6 +1,6 @@
-"""Rows that do not stream (a join's static side, initial state).
+"""Static rows: the static side of a join, or initial state.
 
-The driver reads them once and ships them to the slots with the graph.
+The driver reads them once and sends them to the slots with the graph.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _MIB = 1 << 20
 
 
 class StaticRows:
-    """Static rows, empty until the driver has loaded them. Only the rows travel to the slots, not how they are read.
+    """Static rows, which the driver loads. Pickling keeps the rows but not ``read``.
 
     Args:
-        name: whose rows they are, for messages.
-        schema: of the rows; at least one column, or an Arrow batch would not know how many rows it has.
-        read: the rows, of ``schema`` but for the names of the columns. Called on the driver.
+        name: description of the rows for error messages.
+        schema: schema of the rows. It has at least one column, because an Arrow batch without columns may lose its
+            number of rows.
+        read: reads the rows on the driver. Its columns have the types of ``schema``; their names may differ.
     """
 
     def __init__(self, name: str, schema: pa.Schema, read: Callable[[], pa.Table]) -> None:
@@ -36,11 +37,11 @@ class StaticRows:
         return self.__dict__ | {"_read": None}
 
     def load(self, max_bytes: int) -> None:
-        """Read the rows, once. Blocks for as long as Spark takes.
+        """Read the rows, unless they are loaded already. Blocks while Spark computes them.
 
         Raises:
-            NotSupported: they take more than ``max_bytes`` as Arrow.
-            DataError: they cannot be read.
+            NotSupported: the rows take more than ``max_bytes`` bytes as Arrow.
+            DataError: the rows cannot be read.
         """
         if self._batch is not None:
             return
@@ -57,12 +58,12 @@ class StaticRows:
 
     @property
     def is_loaded(self) -> bool:
-        """True if the rows were loaded, which happens only where they are needed."""
+        """True if the rows were loaded. The driver loads only rows that are needed."""
         return self._batch is not None
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows as Arrow; 0 before they are loaded."""
+        """Size of the rows as Arrow, in bytes; 0 before they are loaded."""
         return 0 if self._batch is None else int(self._batch.nbytes)
 
     @property

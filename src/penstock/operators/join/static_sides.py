@@ -1,4 +1,4 @@
-"""Static rows that the driver must read before it ships a graph."""
+"""Static rows that the driver must read before it sends a graph to the slots."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.operators.stateful.declaration import StatefulDeclaration
 
 
 def static_sides(graph: JobGraph, restored_operators: Collection[str] = ()) -> list[StaticRows]:
-    """Return the static rows of a graph's operators, in its order.
+    """Return the static rows of a graph's operators, in the order of the graph.
 
-    ``restored_operators``: ids of operators that start from a snapshot, and need no initial state.
+    ``restored_operators``: ids of operators that start from a snapshot and therefore need no initial state.
     """
     sides = []
     for spec in (spec for vertex in graph.vertices for spec in vertex.operators):

@@ -1,4 +1,4 @@
-"""Join of two streams: each row is stored for as long as rows of the other side may match it."""
+"""Join of two streams: each row is stored as long as rows of the other side may match it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from penstock.operators.join.side_state import JoinSide, JoinSideState, KeyMatch
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
 _NEXT = ("next_left", "next_right")
-"""Scalars: the number of each side's next row."""
+"""Names of the scalars with the number of each side's next row."""
 
 MAX_PAIRS = 65_536
-"""Pairs that are joined in one step, as many as the rows of a slice."""
+"""Maximum number of pairs in one batch."""
 _EMIT_ROWS = 8192
-"""Rows that leave the state in one batch, which bounds the length of a step."""
+"""Maximum number of rows that are removed from the state in one step. It bounds the duration of a step."""
 
 
 class StreamJoinKind(Enum):
-    """Output: pairs (and what ``JoinSide.is_preserved`` adds), or each row of the left side that has one."""
+    """Output of the join.
+
+    PAIRS: all pairs, and the unmatched rows of preserved sides. SEMI: each row of the left side that has a match.
+    """
 
     PAIRS = "pairs"
     SEMI = "semi"
@@ -39,13 +42,13 @@ class StreamJoinKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamJoinSpec(OperatorSpec):
-    """Recipe of a stream-stream join. The rows of both inputs were partitioned by keys; input 0 is the left side.
+    """Specification of a stream-stream join. Both inputs are partitioned by their keys; input 0 is the left side.
 
     Attributes:
-        output_schema: the first ``width`` columns of the left side, then those of the right one (not for SEMI).
-        sides: left and right; with equally many keys, of equal types.
-        null_safe: by key, whether null equals null.
-        condition: besides equal keys, over columns of the left and the right side.
+        output_schema: the first ``width`` columns of the left side, then those of the right side (not for SEMI).
+        sides: the left and the right side. They have the same number and types of keys.
+        null_safe: by key, True if null equals null.
+        condition: condition in addition to equal keys; its first columns are those of the left side.
     """
 
     operator_id: str
@@ -86,16 +89,16 @@ class StreamJoinSpec(OperatorSpec):
 
 
 class StreamJoinOperator(Operator):
-    """Stream-stream join, as Spark's ``StreamingSymmetricHashJoinExec``.
+    """Stream-stream join, like Spark's ``StreamingSymmetricHashJoinExec``.
 
-    A row is joined with the stored rows of the other side that have its key, and then stored itself. It is removed once
-    the watermark says that no match can come any more (``ExpiryBound``). An unmatched row of a preserved side comes out
-    with nulls then, or at once where it can have no match.
+    A row is joined with the stored rows of the other side that have its key, and is then stored itself. It is removed
+    when the watermark shows that no match can arrive any more (``ExpiryBound``). An unmatched row of a preserved side
+    is emitted with nulls at that time, or immediately if it can never have a match.
 
-    Rows at or below the watermark are late, and dropped, on sides that have an event time; how far event time has come
+    On sides with an event time, rows at or below the watermark are late and dropped. The time up to which rows are late
     is kept by key group, as in ``FinalAggregateOperator``.
 
-    A slice may make many batches, which are one step's work, as with ``StaticJoinOperator``.
+    A slice may give many batches, which belong to one step, as with ``StaticJoinOperator``.
     """
 
     def __init__(self, spec: StreamJoinSpec) -> None:
@@ -154,7 +157,7 @@ class StreamJoinOperator(Operator):
         yield from self._store(number, batch, matched)
 
     def _store(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
-        """Store the rows that can still find a match."""
+        """Store the rows that can still find a match. Yield the other unmatched rows of a preserved side with nulls."""
         own = self._sides[number]
         expired = own.spec.expired(batch, self._watermark_us)
         if expired is not None:
@@ -175,7 +178,7 @@ class StreamJoinOperator(Operator):
         return batch.filter(pa.array(~late))
 
     def _matching_pairs(self, number: int, batch: pa.RecordBatch, matches: KeyMatches) -> Iterator[tuple[Rows, Rows]]:
-        """Yield rows of the batch, and positions of stored rows, that match."""
+        """Yield the matching pairs, as rows of the batch and positions of stored rows."""
         for rows, positions in matches.candidates.pairs(MAX_PAIRS):
             if self._condition is not None:
                 columns = taking_rows(batch.column, rows), taking_rows(matches.column, positions)
@@ -194,7 +197,7 @@ class StreamJoinOperator(Operator):
         return make_batch(columns, self._spec.output_schema, len(rows))
 
     def _emit_matched_left(self, matches: KeyMatches, hit: Mask) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the left side that have found their first match, and remove them."""
+        """Remove the rows of the left side that have found their first match, and yield them."""
         if hit.any():
             positions = np.flatnonzero(hit)
             chosen = pa.array(positions)
@@ -212,10 +215,9 @@ class StreamJoinOperator(Operator):
         return make_batch(columns, self._spec.output_schema, rows.num_rows)
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Remove rows that can match no more. Rows leave the state just before they are yielded.
+        """Remove the rows that can no longer match. Rows are removed from the state just before they are yielded.
 
-        Steps without rows yield an empty batch, which is a pause. At the end of event time all rows of preserved sides
-        are removed.
+        A step without rows yields an empty batch. At the end of event time, all rows of preserved sides are removed.
         """
         if self._watermark_us is not None and watermark_us <= self._watermark_us:
             return
@@ -229,7 +231,7 @@ class StreamJoinOperator(Operator):
         self._emitted_us = self._output_watermark(watermark_us)
 
     def _output_watermark(self, watermark_us: int) -> int:
-        """Return the watermark below which no row comes out: stored rows may be as old as that."""
+        """Return the output watermark: no row that is emitted later is older, including stored rows."""
         if watermark_us == END_OF_TIME_US:
             return watermark_us
         if any(side.bound is None for side in self._spec.sides):
@@ -248,7 +250,7 @@ class StreamJoinOperator(Operator):
         )
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        """Restore the state except the watermark, which ``advance`` gets again before any input."""
         for name, counter, side in zip(TABLES, _NEXT, self._sides, strict=True):
             if name in state.tables:
                 side.table = state.fill(name, side.table)

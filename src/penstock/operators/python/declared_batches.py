@@ -8,17 +8,20 @@ import pyarrow as pa
 
 
 def as_declared(batch: Any, declared: pa.Schema, requirement: str, verb: str = "yielded") -> pa.RecordBatch:
-    """Return a batch with the declared schema. Columns are matched by name.
+    """Return the batch with the declared schema. Columns are matched by name, or by position if names are duplicated.
 
-    Types must be the declared ones (a timestamp may have another zone or unit, a string or binary may be large).
+    Columns must have the declared types, but a timestamp may have another zone or unit, and a string or binary may be
+    large. A batch without columns and rows is accepted.
 
     Args:
-        requirement: beginning of the error text "... pyarrow.RecordBatch, not int".
-        verb: verb for error texts that name the batch's columns.
+        batch: value from user code.
+        declared: the declared schema.
+        requirement: start of the error text "... pyarrow.RecordBatch, not int".
+        verb: verb for error texts about the batch's columns.
 
     Raises:
-        TypeError: it is no batch, or a column is of another type.
-        ValueError: it has other columns.
+        TypeError: the value is not a record batch, or a column does not have the declared type.
+        ValueError: the columns are not the declared ones.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise TypeError(f"{requirement} pyarrow.RecordBatch, not {type(batch).__name__}")
@@ -44,7 +47,7 @@ def _as_type(column: pa.Array, target: pa.Field, verb: str) -> pa.Array:
 
 
 def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Return True if two types differ only in what Arrow knows and Spark does not."""
+    """Return True if two types differ only in properties that Spark does not distinguish."""
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(declared):
         return (given.tz is None) == (declared.tz is None)
     if pa.types.is_large_string(given) or pa.types.is_string_view(given):

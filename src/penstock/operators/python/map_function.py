@@ -1,4 +1,4 @@
-"""mapInArrow and mapInPandas: one user iterator per epoch over whole batches."""
+"""mapInArrow and mapInPandas: one call of the user's iterator function per epoch, over complete batches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MapInArrowSpec(OperatorSpec):
-    """Recipe of ``mapInArrow``.
+    """Specification of ``mapInArrow``.
 
-    ``function``: the user's ``Iterator[pa.RecordBatch] -> Iterator[pa.RecordBatch]``. Timestamps reach it in the
+    ``function``: the user's ``Iterator[pa.RecordBatch] -> Iterator[pa.RecordBatch]``. It gets timestamps in the
     session's time zone.
     """
 
@@ -45,7 +45,7 @@ class MapInArrowSpec(OperatorSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class MapInPandasSpec(OperatorSpec):
-    """Recipe of ``mapInPandas``.
+    """Specification of ``mapInPandas``.
 
     ``function``: the user's ``Iterator[pd.DataFrame] -> Iterator[pd.DataFrame]``, with Spark's conversions.
     """
@@ -66,10 +66,10 @@ class MapInPandasSpec(OperatorSpec):
 
 
 class MapBatchesOperator(Operator):
-    """Operator of one call of the function at a time, which ends with the epoch at the latest.
+    """Operator that calls the function once per epoch. The call ends at the latest when the epoch ends.
 
-    The rows that it yields at its end belong to that epoch, so there is no state at a barrier. An epoch without input
-    makes no call.
+    The rows that the function yields at its end belong to this epoch, so there is no state at a barrier. There is no
+    call in an epoch without input.
     """
 
     def __init__(self, spec: MapInArrowSpec | MapInPandasSpec) -> None:
@@ -85,7 +85,7 @@ class MapBatchesOperator(Operator):
         return self._checked(self._iterator.finish())
 
     def may_hold_rows(self) -> bool:
-        """Return True while a call is open: it may hold rows, however many it has yielded."""
+        """Return True while a call is in progress. The function may hold rows, however many it has yielded."""
         return self._iterator.running
 
     def _checked(self, outputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
@@ -112,7 +112,7 @@ class MapBatchesOperator(Operator):
 
 
 class MapInArrowOperator(MapBatchesOperator):
-    """``mapInArrow``. Outputs are matched with the declared schema by name; see ``as_declared``."""
+    """``mapInArrow``. Output columns are matched with the declared schema by name; see ``as_declared``."""
 
     def _to_user(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         zone = self._spec.settings.time_zone
@@ -125,7 +125,7 @@ class MapInArrowOperator(MapBatchesOperator):
 
 
 class MapInPandasOperator(MapBatchesOperator):
-    """``mapInPandas``. Frames are converted by PySpark: columns by name, or by position when unnamed."""
+    """``mapInPandas``. PySpark converts the frames. Columns are matched by name, or by position if they are unnamed."""
 
     def __init__(self, spec: MapInPandasSpec) -> None:
         from penstock.operators.python.pandas_conversion import PandasBatches

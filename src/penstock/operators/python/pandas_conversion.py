@@ -1,4 +1,4 @@
-"""Arrow to pandas and back as Spark's Python workers do it, with PySpark's own converters (PySpark 4.3)."""
+"""Conversion between Arrow and pandas like in Spark's Python workers, with the converters of PySpark 4.3."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class PandasColumns:
-    """Arguments and results of pandas UDFs: a Series per column, a DataFrame where the type is a struct."""
+    """Conversion of arguments and results of pandas UDFs: a column is a Series, or a DataFrame if it has structs."""
 
     def __init__(self, settings: PythonSettings) -> None:
         self._settings = settings
 
     def to_series(self, columns: list[pa.Array]) -> list[pd.Series[Any] | pd.DataFrame]:
-        """Return the columns as Spark passes them, named ``_0``, ``_1`` and so on.
+        """Convert columns for a pandas UDF, with the names ``_0``, ``_1`` and so on, as in Spark.
 
         Raises:
-            EvaluationError: pandas has no value for a date or time.
+            EvaluationError: pandas cannot represent a date or time.
         """
         names = [f"_{position}" for position in range(len(columns))]
         return convert_for_user(self._series, pa.RecordBatch.from_arrays(columns, names), "argument")
@@ -47,8 +47,8 @@ class PandasColumns:
         """Convert one result column to the declared type.
 
         Raises:
-            TypeError: the result is not what a UDF of this type must return.
-            PySparkException: it cannot be converted.
+            TypeError: the result is not a Series (or another sequence), or for a struct not a DataFrame.
+            PySparkException: the result cannot be converted.
         """
         import pandas as pd
 
@@ -63,7 +63,7 @@ class PandasColumns:
 
 
 class PandasBatches:
-    """Frames of mapInPandas and of stateful functions."""
+    """Conversion of the frames of mapInPandas and of stateful functions."""
 
     def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._schema = output_schema
@@ -71,10 +71,10 @@ class PandasBatches:
         self._settings = settings
 
     def to_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        """Return a batch as one DataFrame; timestamps are naive local times of the session's zone.
+        """Convert a batch to a DataFrame. Timestamps become naive local times in the session's zone.
 
         Raises:
-            EvaluationError: pandas has no value for a date or time.
+            EvaluationError: pandas cannot represent a date or time.
         """
         return convert_for_user(self._frame, batch)
 
@@ -88,9 +88,9 @@ class PandasBatches:
         return frame
 
     def to_plain_frame(self, batch: pa.RecordBatch, wide: bool = False) -> pd.DataFrame:
-        """Return a frame as Spark's worker makes it for stateful functions: from the columns one by one.
+        """Convert a batch to a frame column by column, like Spark's worker for stateful functions.
 
-        ``wide``: numbers are Python's, of which pandas makes int64 and float64.
+        ``wide``: True to convert numbers to int64 and float64, as pandas does for Python numbers.
         """
         return convert_for_user(lambda rows: self._plain_frame(rows, wide), batch)
 
@@ -119,10 +119,10 @@ class PandasBatches:
         return series
 
     def from_numbers(self, names: Sequence[Any], columns: Sequence[np.ndarray]) -> pa.RecordBatch | None:
-        """Convert a frame's columns as ``from_frame`` does, at a fraction of the cost.
+        """Convert the columns of a frame like ``from_frame``, at a fraction of the cost.
 
-        Return None if they are not the declared columns, or not of plain numbers: then ``from_frame`` must convert
-        them, and raise its errors.
+        Return None if the columns are not the declared ones or do not have plain numbers. Then ``from_frame`` must
+        convert them or raise an error.
         """
         if list(names) != self._schema.names:
             return None
@@ -138,11 +138,11 @@ class PandasBatches:
         return pa.RecordBatch.from_arrays(converted, schema=self._schema)
 
     def from_frame(self, frame: object) -> pa.RecordBatch:
-        """Return a yielded frame as a batch of the declared schema.
+        """Convert a frame from user code to a batch with the declared schema.
 
         Raises:
-            TypeError: it is no DataFrame.
-            ValueError: its columns are not the declared ones.
+            TypeError: the value is not a DataFrame.
+            ValueError: the columns are not the declared ones.
             PySparkException: a value cannot be converted.
         """
         import pandas as pd
@@ -151,7 +151,7 @@ class PandasBatches:
             raise TypeError(f"mapInPandas must yield pandas.DataFrame, not {type(frame).__name__}")
         if frame.empty and len(frame.columns) == 0:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
-        # Columns beyond the declared number are cut off and the rest is matched by name, as Spark's worker does.
+        # As in Spark's worker, columns beyond the declared number are dropped, and the rest is matched by name.
         names = list(frame.columns[: len(self._schema)])
         by_name = any(isinstance(name, str) for name in frame.columns)
         if (by_name and sorted(map(str, names)) != sorted(self._schema.names)) or len(names) != len(self._schema):
@@ -163,10 +163,7 @@ class PandasBatches:
 
 
 def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarray | None:
-    """Convert numbers as Spark does, without the fixed cost of its conversion; None if that is necessary.
-
-    The fixed cost is that of many rows.
-    """
+    """Convert numbers like Spark, without the high fixed cost of its conversion; None if this is not possible."""
     if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
         widest: type = np.float64
     elif pa.types.is_integer(column.type) and not column.null_count and not settings.int_extension_types:
@@ -178,7 +175,7 @@ def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarr
 
 
 def _is_plain(given: np.dtype[Any], declared: pa.DataType) -> bool:
-    """Return True if Spark's conversion is nothing but Arrow's cast."""
+    """Return True if Spark's conversion does the same as Arrow's cast."""
     if given.kind == "i":
         return bool(pa.types.is_integer(declared))
     return given.kind == "f" and bool(declared == pa.from_numpy_dtype(given))

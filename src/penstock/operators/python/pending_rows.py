@@ -1,4 +1,4 @@
-"""Rows whose function results are pending. Results may come in other batch sizes than the rows."""
+"""Rows whose function results are pending. Batches of results may have other lengths than batches of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.operators.batches import append_columns
 
 
 class PendingRows:
-    """FIFO queue of rows. ``schema``: of the rows with their result."""
+    """FIFO queue of rows. ``schema``: schema of the rows with the result column."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -30,10 +30,10 @@ class PendingRows:
             self._batches.append(batch)
 
     def with_results(self, results: pa.Array) -> Iterator[pa.RecordBatch]:
-        """Yield the first rows, with these results as their last column.
+        """Remove the first rows and yield them with these results as the last column.
 
         Raises:
-            ValueError: there are fewer rows than results.
+            ValueError: there are more results than rows.
         """
         while len(results):
             if not self._batches:

@@ -1,7 +1,7 @@
-"""Results of plain Python UDFs as Spark's JVM takes them (``EvaluatePython.makeFromJava``).
+"""Conversion of results of plain Python UDFs by the rules of Spark's JVM (``EvaluatePython.makeFromJava``).
 
-A value of another type than declared becomes null, integers are cut to their width, decimals are rounded HALF_UP,
-anything is a string.
+A value that does not have the declared type becomes null. Integers are truncated to their width. Decimals are rounded
+HALF_UP. Any value can be converted to a string.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNCHANGED: dict[type[spark.DataType], type] = {
     spark.StringType: str,
     spark.BinaryType: bytes,
 }
-"""Declared types whose results are taken unchanged if they are of this very type (integers: if they fit)."""
+"""Declared types whose results are unchanged if they have exactly this Python type, and for integers if they fit."""
 
 _INTEGER_BITS: dict[type[spark.DataType], int] = {
     spark.ByteType: 8,
@@ -39,10 +39,10 @@ _DECIMAL = decimal.Context(prec=76, rounding=decimal.ROUND_HALF_UP)
 
 
 def result_converter(kind: spark.DataType, time_zone: str) -> Convert:
-    """Return the function from a result of the user to a value that ``pa.array`` takes for the declared type.
+    """Return a function that converts a user's result to a value that ``pa.array`` accepts for the declared type.
 
     Raises:
-        NotSupported: the declared type cannot be returned by a plain UDF here.
+        NotSupported: plain UDFs with this declared type are not supported.
     """
     convert = _converter(kind, time_zone)
     return lambda value: None if value is None else convert(value)
@@ -73,7 +73,7 @@ def _converter(kind: spark.DataType, time_zone: str) -> Convert:
 
 def _integer(value: Any, bits: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
-        return None  # beyond a long it arrives as a BigInteger, which Spark does not take for an integer
+        return None  # beyond a long, Spark receives a BigInteger, which it does not accept as an integer
     half = 1 << (bits - 1)
     return (value + half) % (1 << bits) - half
 
@@ -117,7 +117,7 @@ def _binary(value: Any) -> bytes | None:
 
 
 def _date(value: Any) -> datetime.date:
-    return datetime.date.fromordinal(value.toordinal())  # a datetime counts as its day; others have no toordinal
+    return datetime.date.fromordinal(value.toordinal())  # a datetime gives its date; other types have no toordinal
 
 
 _SIMPLE: dict[type[spark.DataType], Convert] = {

@@ -1,4 +1,4 @@
-"""ScalarUdf: appends one column per call of a user function (Spark's BatchEvalPython and ArrowEvalPython)."""
+"""Scalar user functions: appends one column per call (Spark's BatchEvalPython and ArrowEvalPython)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from penstock.operators.python.user_iterator import UserIterator
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarUdfSpec(OperatorSpec):
-    """Recipe of scalar user functions. ``output_schema``: the input's columns, then one per call.
+    """Specification of scalar user functions. ``output_schema``: the input's columns, then one column per call.
 
-    A call's arguments may use the columns of the calls before it, so a UDF of a UDF is two calls.
+    The arguments of a call may use the columns of earlier calls. A UDF over the result of a UDF is therefore two calls.
     """
 
     operator_id: str
@@ -41,10 +41,10 @@ class ScalarUdfSpec(OperatorSpec):
 
 
 class ScalarUdfOperator(Operator):
-    """Scalar user functions; row order is kept.
+    """Operator of scalar user functions. It keeps the order of rows.
 
-    Functions over iterators are called once per epoch and may lag behind their input: rows are pending until they have
-    a result, at the latest at the end of the epoch.
+    Functions over iterators are called once per epoch and may return results later than they get input. Rows are
+    pending until their results arrive, at the latest at the end of the epoch.
     """
 
     def __init__(self, spec: ScalarUdfSpec) -> None:
@@ -60,7 +60,7 @@ class ScalarUdfOperator(Operator):
         return self._through(self._stages, iter((batch,)))
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """End every stage in order; what one still yields goes through those after it, which end later."""
+        """End the stages in order. The last outputs of a stage pass through the later stages before these end."""
         for position, stage in enumerate(self._stages):
             yield from self._through(self._stages[position + 1 :], stage.finish())
 
@@ -79,7 +79,7 @@ class ScalarUdfOperator(Operator):
 
 
 class _Stage(ABC):
-    """One call: batches in, the same rows with one more column out."""
+    """One call: it appends its result column to the batches."""
 
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
         self.call = call
@@ -95,7 +95,7 @@ class _Stage(ABC):
 
     @abstractmethod
     def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
-        """Take rows and the arguments of their calls."""
+        """Process rows with the argument columns of their calls. Yield rows that have results."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -105,10 +105,10 @@ class _Stage(ABC):
         return False
 
     def close(self) -> None:  # noqa: B027
-        """Release what the call holds."""
+        """Release the resources of the call."""
 
     def pieces(self, arguments: list[pa.Array], rows: int) -> Iterator[tuple[list[pa.Array], int]]:
-        """Yield the arguments of each call, and their length. Objects for one piece stay in the CPU's cache."""
+        """Yield the arguments of each piece, and their length. The objects of a small piece fit in the CPU cache."""
         for first, length in pieces(rows, self._batch_rows):
             yield [argument.slice(first, length) for argument in arguments], length
 
@@ -126,7 +126,7 @@ class _BatchStage(_Stage):
 
 
 class _IteratorStage(_Stage):
-    """Results may come in other sizes than the inputs; only their total must agree, as in Spark."""
+    """Call over an iterator. Results may have other lengths than the inputs; only the total must agree, as in Spark."""
 
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
         super().__init__(call, schema, label, settings)

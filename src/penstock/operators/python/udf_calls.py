@@ -23,9 +23,9 @@ class UdfKind(Enum):
     """Spark's eval types."""
 
     PYTHON = "python"
-    """A plain ``@udf``: row by row; results of another type than declared become null, as Spark's pickling does."""
+    """A plain ``@udf``, called row by row. As in Spark, results that do not have the declared type become null."""
     ARROW_PYTHON = "arrow_python"
-    """An Arrow-optimised ``@udf``: row by row; results are cast to the declared type or raise."""
+    """An Arrow-optimized ``@udf``, called row by row. Results are cast to the declared type; a failure raises."""
     PANDAS = "pandas"
     PANDAS_ITERATOR = "pandas_iterator"
     ARROW = "arrow"
@@ -43,12 +43,12 @@ class UdfCall:
     Attributes:
         kind: how the function is called.
         function: the user's function, unwrapped.
-        arguments: over the input's columns and those appended by earlier calls.
-        return_type: the declared type as Arrow (timestamps ``us``/UTC).
-        spark_return_type_json: the same as Spark's JSON.
+        arguments: expressions over the input's columns and the columns that earlier calls appended.
+        return_type: the declared type as an Arrow type (timestamps are ``us``/UTC).
+        spark_return_type_json: the declared type as Spark's JSON.
         name: the function's name.
-        deterministic: as the user declared it.
-        keyword_names: names of the last ``len(keyword_names)`` arguments where they are passed by name.
+        deterministic: False if the user declared the function as nondeterministic.
+        keyword_names: names of the last ``len(keyword_names)`` arguments, which are passed by name.
     """
 
     kind: UdfKind
@@ -66,13 +66,14 @@ class UdfCall:
 
 
 BatchFunction = Callable[[list[pa.Array], int], pa.Array]
-"""Argument columns and their length -> the result column."""
+"""Function of the argument columns and their length that returns the result column."""
 
 
 def batch_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
-    """Return a whole-column function that calls a user function of a kind that is no iterator.
+    """Return a function over complete columns that calls a user function. Its kind must not be an iterator kind.
 
-    It raises what the user's function raises, or a TypeError or ValueError for a result of the wrong shape.
+    The returned function raises the exceptions of the user function, and TypeError or ValueError for a result with the
+    wrong type or length.
     """
     if call.kind in (UdfKind.PYTHON, UdfKind.ARROW_PYTHON):
         return _row_function(call, settings)
@@ -91,7 +92,7 @@ def batch_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
 def user_columns(
     call: UdfCall, settings: PythonSettings
 ) -> tuple[Callable[[list[pa.Array]], list[Any]], Callable[[Any], pa.Array]]:
-    """Return the conversions of columns for a pandas or Arrow function, and of its results."""
+    """Return two functions for a pandas or Arrow function: they convert its argument columns, and its result."""
     if call.kind in (UdfKind.PANDAS, UdfKind.PANDAS_ITERATOR):
         pandas = PandasColumns(settings)
         back = partial(pandas.from_series, spark_type=call.spark_return_type, arrow_type=call.return_type)
@@ -112,7 +113,7 @@ def _from_arrow(result: object, call: UdfCall) -> pa.Array:
 
 
 def _bound(call: UdfCall) -> Callable[..., Any]:
-    """Return the function taking all its arguments by position."""
+    """Return the user function as a function that takes all arguments by position."""
     if not call.keyword_names:
         return call.function
     positional = len(call.arguments) - len(call.keyword_names)
@@ -143,7 +144,7 @@ def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
 
 
 def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callable[[pa.Array], Iterable[Any]]:
-    """Return the conversion to objects as a UDF sees them: dates, naive local datetimes, Decimal, Row for structs."""
+    """Return a function that converts a column to a UDF's objects: dates, naive local datetimes, Decimals, Rows."""
     convert = ArrowTableToRowsConversion._create_converter(
         from_arrow_type(kind), none_on_identity=True, binary_as_bytes=settings.binary_as_bytes
     )
@@ -155,7 +156,7 @@ def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callab
         return values if convert is None else [convert(value) for value in values]
 
     def numbers(column: pa.Array) -> Iterable[Any]:
-        """Return Python's numbers, made one by one: that takes less memory than all at once."""
+        """Return an iterable that creates Python numbers one by one, which takes less memory."""
         return to_python(column) if column.null_count else memoryview(column.to_numpy())
 
     return numbers if pa.types.is_integer(kind) or pa.types.is_floating(kind) else to_python
@@ -177,7 +178,7 @@ def _from_python(call: UdfCall, settings: PythonSettings) -> Callable[[list[Any]
         converted = results if convert is None else [convert(result) for result in results]
         try:
             return pa.array(converted, call.return_type)
-        except pa.ArrowInvalid:  # as Spark's worker: infer, then cast
+        except pa.ArrowInvalid:  # like Spark's worker: infer the type, then cast
             return pa.array(converted).cast(call.return_type, safe=settings.safe_cast)
 
     return from_python
@@ -189,13 +190,13 @@ def _from_pickled(call: UdfCall, convert: Callable[[Any], Any], results: list[An
 
 
 def _unchanged(call: UdfCall, results: list[Any]) -> pa.Array | None:
-    """Return the results if all of them are taken as they are."""
+    """Return the results as an array if none of them needs a conversion; None otherwise."""
     expected = UNCHANGED.get(type(call.spark_return_type))
     if expected is None or not set(map(type, results)) <= {expected, type(None)}:
         return None
     try:
         return pa.array(results, call.return_type)
-    except (pa.ArrowInvalid, OverflowError):  # an integer that Spark cuts
+    except (pa.ArrowInvalid, OverflowError):  # an integer that Spark truncates
         return None
 
 
@@ -203,7 +204,7 @@ IteratorFunction = Callable[[Iterator[list[pa.Array]]], Iterator[pa.Array]]
 
 
 def iterator_function(call: UdfCall, settings: PythonSettings) -> IteratorFunction:
-    """Return the user's iterator function as one over argument columns and result columns."""
+    """Return the user's iterator function as a function from argument columns to result columns."""
     to_user, from_user = user_columns(call, settings)
 
     def evaluate(inputs: Iterator[list[pa.Array]]) -> Iterator[pa.Array]:

@@ -1,4 +1,4 @@
-"""Environment of user functions: Spark's conversion settings, and user errors as ``FunctionError``."""
+"""Environment of user functions: Spark's conversion settings, and conversion of user errors to ``FunctionError``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Converted = TypeVar("Converted")
 
 @dataclass(frozen=True)
 class PythonSettings:
-    """The session settings that decide what user functions see, with Spark's defaults.
+    """Session settings that affect the values that user functions see. The defaults are Spark's, except ``batch_rows``.
 
     Attributes:
         time_zone: ``spark.sql.session.timeZone``.
@@ -27,9 +27,9 @@ class PythonSettings:
         int_to_decimal: ``spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled``.
         int_extension_types: ``spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype``.
         binary_as_bytes: ``spark.sql.execution.pyspark.binaryAsBytes``.
-        batch_rows: the most rows that a function gets at once: ``spark.sql.execution.arrow.maxRecordsPerBatch`` where
-            the session sets it. Otherwise more than Spark's default, for each call has its price, and a step's time
-            bounds them anyway.
+        batch_rows: maximum number of rows that a function gets at once. If the session sets
+            ``spark.sql.execution.arrow.maxRecordsPerBatch``, it is this value. The default is larger than Spark's,
+            because each call has a fixed cost, and the duration of a step limits the number of rows anyway.
     """
 
     time_zone: str = "UTC"
@@ -43,10 +43,10 @@ class PythonSettings:
 
 @contextmanager
 def user_errors(operator: str) -> Iterator[None]:
-    """Turn errors of user code into ``FunctionError``; Penstock's own errors pass.
+    """Convert errors of user code to ``FunctionError``. Penstock's own errors are passed on.
 
-    ``StopIteration`` is an error too, as in Spark's workers: silently it would end the loop around the call. So is
-    ``SystemExit``: a function ends its own call, not the worker.
+    ``StopIteration`` is an error, as in Spark's workers, because it would silently end the loop around the call.
+    ``SystemExit`` is also an error: a function may end its own call but not the worker.
     """
     try:
         yield
@@ -57,7 +57,7 @@ def user_errors(operator: str) -> Iterator[None]:
 
 
 def function_error(operator: str, error: BaseException) -> FunctionError:
-    """Return the error with the user's traceback; ``operator`` is "id (name)"."""
+    """Return a ``FunctionError`` with the user's traceback. ``operator``: "id (name)" of the operator."""
     trace = "".join(traceback.format_exception(error))
     return FunctionError(operator, f"{type(error).__name__}: {error}", trace)
 
@@ -65,10 +65,10 @@ def function_error(operator: str, error: BaseException) -> FunctionError:
 def convert_for_user(
     convert: Callable[[pa.RecordBatch], Converted], batch: pa.RecordBatch, what: str = "column"
 ) -> Converted:
-    """Return ``convert(batch)``: columns as user code gets them. ``what``: the columns' name in errors.
+    """Return ``convert(batch)``, which converts columns for user code. ``what``: kind of the columns in error messages.
 
     Raises:
-        EvaluationError: Python, or pandas, has no value for a date or time in one of them.
+        EvaluationError: a column has a date or time that Python or pandas cannot represent.
     """
     try:
         return convert(batch)
@@ -91,13 +91,13 @@ def _check_times(convert: Callable[[pa.RecordBatch], Any], what: str, column: pa
 
 
 def to_session_zone(array: pa.Array, time_zone: str) -> pa.Array:
-    """Relabel timestamps with time zone (nested ones too) from UTC to the session's, as Spark's workers get them."""
+    """Relabel timestamps with time zone, also nested ones, from UTC to the session's zone, as for Spark's workers."""
     kind = with_zone(array.type, time_zone)
     return array if kind == array.type else array.cast(kind)
 
 
 def with_zone(kind: pa.DataType, time_zone: str) -> pa.DataType:
-    """Return the type with every zoned timestamp in it as ``timestamp[us, tz=time_zone]``."""
+    """Return the type with every timestamp with time zone in it replaced by ``timestamp[us, tz=time_zone]``."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp("us", time_zone)
     if pa.types.is_struct(kind):

@@ -1,8 +1,8 @@
-"""UserIterator: a user's ``Iterator -> Iterator`` function driven from outside, input by input.
+"""UserIterator: runs a user's ``Iterator -> Iterator`` function with inputs that are pushed one by one.
 
-The function pulls its input when it likes; a subtask pushes. A greenlet turns one into the other without a thread:
-the function runs on its own stack until it asks for input that is not there yet, and continues at the same instruction
-when there is some. Everything happens on the caller's thread.
+The function pulls its input, but a subtask pushes. A greenlet connects both without a thread: the function runs on its
+own stack until it asks for an input that is not available yet. It continues at the same instruction when the input
+arrives. Everything runs on the caller's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _NeedsInput:
 
 
 class _Ended:
-    """Signal that the function's iterator is exhausted; or, to the function, that there is no more input."""
+    """Signal that the function's iterator is exhausted. Sent to the function, it signals the end of the input."""
 
 
 _NEEDS_INPUT = _NeedsInput()
@@ -39,10 +39,11 @@ class _Output(Generic[Out]):
 
 
 class UserIterator(Generic[In, Out]):
-    """One call of the function per epoch: it starts at the epoch's first input and is ended by ``finish``.
+    """Driver of a user function that is called once per epoch.
 
-    An epoch without input makes no call. A function that stops early gets nothing more in that epoch: its remaining
-    input is consumed and dropped, as in a Spark task. Exceptions come out of ``feed`` and ``finish`` as they are.
+    The call starts at the first input of the epoch and is ended by ``finish``. There is no call in an epoch without
+    input. If the function returns early, the remaining input of the epoch is dropped, as in a Spark task. ``feed`` and
+    ``finish`` raise the function's exceptions unchanged.
     """
 
     def __init__(self, function: Callable[[Iterator[In]], Iterable[Out]]) -> None:
@@ -52,25 +53,25 @@ class UserIterator(Generic[In, Out]):
 
     @property
     def running(self) -> bool:
-        """True if an open call has had input: it may hold a part of it, however much it has yielded."""
+        """True while a call is in progress. The function may hold a part of its input, however much it has yielded."""
         return self._coroutine is not None and not self._exhausted
 
     def feed(self, value: In) -> Iterator[Out]:
-        """Pass one input to the function and yield its outputs before it needs more."""
+        """Pass one input to the function. Yield its outputs until it needs the next input."""
         if self._coroutine is None and not self._exhausted:
             self._coroutine = greenlet(self._run)
-            yield from self._resume(None)  # up to the first request for input
+            yield from self._resume(None)  # run up to the first request for input
         if not self._exhausted:
             yield from self._resume(value)
 
     def finish(self) -> Iterator[Out]:
-        """End the input, yield all that is left, and be ready for the next epoch."""
+        """End the input and yield the remaining outputs. The next ``feed`` starts a new call."""
         while self._coroutine is not None and not self._exhausted:
-            yield from self._resume(_ENDED)  # more than once if a ``feed`` was left before its last output
+            yield from self._resume(_ENDED)  # repeated if a ``feed`` was abandoned before its last output
         self._coroutine, self._exhausted = None, False
 
     def close(self) -> None:
-        """Abandon a call in progress; its ``finally`` blocks run."""
+        """Abandon a call in progress. Its ``finally`` blocks run."""
         coroutine, self._coroutine = self._coroutine, None
         if coroutine is not None and not coroutine.dead:
             coroutine.parent = getcurrent()
@@ -91,7 +92,7 @@ class UserIterator(Generic[In, Out]):
             raise signal.error
 
     def _run(self, _: object) -> object:
-        """Run the function in the greenlet: the parent receives requests for input, outputs and the end."""
+        """Run the function in the greenlet. It sends requests for input, outputs, and the end to the parent."""
         try:
             for value in self._function(self._inputs()):
                 _resumer().switch(_Output(value))

@@ -1,4 +1,4 @@
-"""Handle of the vectorized form, over that of the per-key form, whose rules and errors it has."""
+"""Handle of the vectorized form, on top of the handle of the per-key form. Both have the same rules and errors."""
 
 # ruff: noqa: N802, N803 - the names follow PySpark's
 
@@ -16,7 +16,7 @@ from penstock.operators.stateful.variables import Kind
 
 
 class ArrowHandle(ArrowStatefulProcessorHandle):
-    """Handle of one subtask. ``handle``: its stores are of arrays."""
+    """Handle of one subtask. ``handle``: handle with stores of arrays (``ValueArrays``, ``TimerArrays``)."""
 
     def __init__(self, handle: ProcessorHandle) -> None:
         self._handle = handle

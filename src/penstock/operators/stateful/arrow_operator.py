@@ -1,7 +1,7 @@
-"""Operator of a user's ArrowStatefulProcessor: a slice's rows in one call, due timers in calls of many.
+"""Operator of a user's ArrowStatefulProcessor: passes all rows of a slice in one call, and many due timers in one call.
 
-All but the calls is the operator of the per-key form: the same tables, the same snapshots, the same rules of time.
-What a call changed is in the tables when it ends, and its output is one batch, behind which there may be a snapshot.
+Apart from the calls it behaves like the operator of the per-key form: it has the same tables, snapshots and rules of
+time. When a call ends, its changes are in the tables. Its output is one batch, after which a snapshot may be taken.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
 
 _CALL_S = 0.02
-"""Target duration of a call, because a barrier waits for one."""
+"""Target duration of a call in seconds. A barrier may have to wait for one call."""
 _LEAST, _FIRST, _MOST = 32, 256, 16_384
-"""Timers, or rows restored as unprocessed, of a call."""
+"""Minimum, initial and maximum number of timers, or of restored unprocessed rows, in a call."""
 
 
 class ArrowStateOperator(TransformWithStateOperator):
-    """Vectorized form of ``TransformWithStateOperator``; see the module's text."""
+    """Vectorized form of ``TransformWithStateOperator``; see the module's docstring."""
 
     _arrow_processor: ArrowStatefulProcessor
 
@@ -46,7 +46,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         return ValueArrays(variable, table, self._spec.settings.time_zone)
 
     def _timers_spec(self, max_parallelism: int) -> TableSpec:
-        """Return the layout without an index by key, which is expensive: no caller lists all timers of a key."""
+        """Return the layout without an index by key. It would be expensive, and timers are never listed by key."""
         return replace(super()._timers_spec(max_parallelism), prefix=0)
 
     def _make_timers(self, table: KeyedTable) -> TimerStore:
@@ -61,7 +61,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         self._arrow_processor.init(ArrowHandle(handle))
 
     def works_in_pieces(self) -> bool:
-        """Return False: a call takes a whole slice, so slices must have their ordinary size."""
+        """Return False: a call processes a whole slice, so slices must have their ordinary size."""
         return False
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class ArrowStateOperator(TransformWithStateOperator):
             yield output
 
     def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
-        """Process the next of the restored rows, which a snapshot of the per-key form had stored."""
+        """Process the next restored rows. They were unprocessed in a snapshot of the per-key form."""
         pending = self._restored_rows
         assert pending is not None
         count = min(self._at_once, pending.num_rows)
@@ -85,7 +85,7 @@ class ArrowStateOperator(TransformWithStateOperator):
             yield output
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """Fire due timers. A step without rows yields an empty batch, as a pause."""
+        """Fire the due timers. A step without rows yields an empty batch."""
         timers = self._timers
         assert isinstance(timers, TimerArrays)
         for block in timers.blocks(until_ms, lambda: self._at_once):
@@ -119,7 +119,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         count: int,
         handle: Callable[[pa.RecordBatch, TimerValues], Iterable[pa.RecordBatch]],
     ) -> pa.RecordBatch:
-        """Call the user's code once and return its output, which may be empty."""
+        """Call the user's code once. Return its output, which may be empty."""
         values = self._begin_call(keys, count)
         declared, yielded = self._spec.output_schema, []
         key_batch = self._in_session_zone(keys, self._key_schema, count)
@@ -143,11 +143,11 @@ class ArrowStateOperator(TransformWithStateOperator):
         return self._timer_values(now_ms)
 
     def _in_session_zone(self, columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-        """Return columns as the user sees them."""
+        """Return a batch of the columns, with timestamps in the session's time zone."""
         return make_batch([to_session_zone(c, self._spec.settings.time_zone) for c in columns], schema, rows)
 
     def _adapt_call_size(self, count: int, began_s: float) -> None:
-        """Adapt the number of timers in the next call to the time that this one took."""
+        """Adapt the number of timers or restored rows in the next call to the duration of this call."""
         took_s = time.perf_counter() - began_s
         if took_s > _CALL_S:
             self._at_once = max(min(count, self._at_once) // 2, _LEAST)

@@ -1,7 +1,7 @@
-"""Interface of the vectorized form for users: a processor of many keys at a time, with state in columns.
+"""User interface of the vectorized form: a processor of many keys at a time, with state in columns.
 
-These are contracts. Penstock runs them over keyed tables (``value_arrays.py``), any engine of ``transformWithState``
-key by key (``per_key.py``).
+The classes are abstract. Penstock implements them with keyed tables (``value_arrays.py``). Other engines of
+``transformWithState`` run them key by key (``per_key.py``).
 """
 
 # ruff: noqa: N802, N803 - the names follow PySpark's
@@ -21,63 +21,68 @@ from pyspark.sql.types import StructType
 from penstock.errors import NotSupported
 
 Where = Any
-"""Selection of the call's keys: None (all), a boolean mask with an element per key, or numbers of keys, each one
-once; numpy's arrays, Arrow's or lists."""
+"""Selection of the keys of a call: None (all keys), a boolean mask with one element per key, or distinct key numbers.
+Masks and numbers may be numpy arrays, Arrow arrays or lists."""
 
 
 class ArrowValueState(ABC):
-    """Value state of the keys of the current call: a column per field, a row per key.
+    """Value state of the keys of the current call, with one column per field and one row per key.
 
-    Only to be used while ``handleInputBatch`` or ``handleExpiredTimers`` runs, or what it yields from. What was written
-    is read back in the same call. Timestamps come in the session's time zone.
+    Use it only while ``handleInputBatch`` or ``handleExpiredTimers``, or an iterator that it returned, is running.
+    Writes are visible to later reads in the same call. Timestamps are in the session's time zone.
     """
 
     @abstractmethod
     def get(self) -> pa.RecordBatch:
-        """Return a row per key, in the order of ``keys``: the fields of the declared schema.
+        """Return the values with the declared schema, one row per key in the order of ``keys``.
 
-        All are null where there is no value (or its time to live is over; ``exists`` tells a value of nulls from none).
+        All fields are null for a key without a value or with an expired value. ``exists`` distinguishes such a key from
+        a value of nulls.
         """
 
     @abstractmethod
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Return, by key, if it has a value."""
+        """Return a mask of the keys that have a value."""
 
     @abstractmethod
     def update(self, batch: pa.RecordBatch, where: Where = None) -> None:
-        """Set the values of the keys that ``where`` names.
+        """Set the values of the keys that ``where`` selects.
 
         Args:
-            batch: a row per named key, in their order. Columns are matched by name and must have the declared types.
+            batch: one row per selected key, in their order. Columns are matched by name and must have the declared
+                types.
+            where: the selected keys.
 
         Raises:
-            TypeError: it is no record batch, a column has another type, or ``where`` is neither mask nor numbers.
-            ValueError: other columns or another number of rows, or ``where`` names a key twice or one there is not.
+            TypeError: ``batch`` is not a record batch, a column does not have the declared type, or ``where`` is
+                neither a mask nor integers.
+            ValueError: the columns or the number of rows do not match, or ``where`` has a repeated key number, one out
+                of range, or a mask of another length.
         """
 
     @abstractmethod
     def clear(self, where: Where = None) -> None:
-        """Remove the values of the named keys."""
+        """Remove the values of the keys that ``where`` selects."""
 
 
 class ArrowStatefulProcessorHandle(ABC):
-    """Handle that ``init`` gets. State is declared in ``init`` alone, timers are set in the other calls."""
+    """Handle that ``init`` gets. State must be declared in ``init``; timers can be set only in later calls."""
 
     @abstractmethod
     def getValueState(
         self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None
     ) -> ArrowValueState:
-        """Declare a value state, of any columns that Spark has; see PySpark's ``getValueState``."""
+        """Declare a value state. Columns may have any Spark type; see PySpark's ``getValueState``."""
 
     def getListState(self, stateName: str, *_: Any, **__: Any) -> Any:
-        """Raise NotSupported: a list is no row per key."""
+        """Raise NotSupported: list state does not have one row per key."""
         raise NotSupported(
             f"state {stateName}: an ArrowStatefulProcessor has value state, and no list state; declare a value state "
             "with an array in it, or use transformWithState, which goes key by key"
         )
 
     def getMapState(self, stateName: str, *_: Any, **__: Any) -> Any:
-        """Raise NotSupported: a map is no row per key."""
+        """Raise NotSupported: map state does not have one row per key."""
         raise NotSupported(
             f"state {stateName}: an ArrowStatefulProcessor has value state, and no map state; declare a value state "
             "with a map in it, group by the map's key as well, or use transformWithState, which goes key by key"
@@ -89,27 +94,31 @@ class ArrowStatefulProcessorHandle(ABC):
 
     @abstractmethod
     def registerTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
-        """Register a timer for each key that ``where`` names. One that is there already stays the only one.
+        """Register a timer for each key that ``where`` selects. A timer that exists already is not duplicated.
 
         Args:
-            moments: integers, milliseconds since 1970: one per named key, or one for all of them.
+            moments: timestamps in milliseconds since 1970, as integers: one per selected key, or one for all of them.
+            where: the selected keys.
         """
 
     @abstractmethod
     def deleteTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
-        """Delete a timer of each key that ``where`` names; one that is not there is no error."""
+        """Delete the timer with this timestamp of each key that ``where`` selects. Missing timers are ignored."""
 
 
 class ArrowStatefulProcessor(ABC):
-    """Processor of state and timers of many keys at a time, for ``penstock.transformWithStateInArrow``.
+    """Processor of the state and timers of many keys at a time, for ``penstock.transformWithStateInArrow``.
 
-    What a key's state becomes must not depend on which other keys are in the same call: how many there are is up to the
-    engine, one included. Methods run on one thread; each subtask has a copy of its own of the processor.
+    The result for a key must not depend on the other keys in the same call. The engine chooses their number, which may
+    be one. All methods of a processor run on one thread. Each subtask has its own copy of the processor.
     """
 
     @abstractmethod
     def init(self, handle: ArrowStatefulProcessorHandle) -> None:
-        """Declare the state; called first, the same state every time, on the driver as well (``close`` follows)."""
+        """Declare the state. This is the first call, also on the driver, where only ``close`` follows.
+
+        Every call must declare the same state.
+        """
 
     @abstractmethod
     def handleInputBatch(
@@ -118,28 +127,31 @@ class ArrowStatefulProcessor(ABC):
         """Handle input rows.
 
         Args:
-            keys: the distinct grouping keys, at least one, under the names of the grouping columns; they have no order.
-            owners: by row, the number of its key in ``keys``; every key has a row.
-            rows: all columns of the input, in the order in which they came.
-            timerValues: see PySpark.
+            keys: the distinct grouping keys, at least one, in undefined order. The columns have the names of the
+                grouping columns.
+            owners: for each row the number of its key in ``keys``. Every key has at least one row.
+            rows: the input rows with all columns, in the order of arrival.
+            timerValues: current processing time and watermark; see PySpark.
 
         Returns:
-            Batches of the output schema, with any number of rows; matched as those of ``mapInArrow``.
+            Batches with any number of rows. Their columns are matched with the output schema as in ``mapInArrow``.
         """
 
     def handleExpiredTimers(
         self, keys: pa.RecordBatch, moments: npt.NDArray[np.int64], timerValues: TimerValues
     ) -> Iterable[pa.RecordBatch]:
-        """Handle due timers, one of each key.
+        """Handle due timers, at most one per key.
 
-        A key with several gets them in order, one per call, unless it deletes them.
+        If a key has several due timers, they fire in ascending order in separate calls, unless the processor deletes
+        them before.
 
         Args:
             keys: distinct grouping keys, at least one.
-            moments: by key, when its timer was to fire, in milliseconds since 1970.
+            moments: for each key the timestamp of its timer, in milliseconds since 1970.
+            timerValues: current processing time and watermark; see PySpark.
         """
         return iter(())
 
     def close(self) -> None:
-        """Release resources. This is the last call, without keys."""
+        """Release resources. This is the last call; state cannot be used in it."""
         return

@@ -1,7 +1,8 @@
-"""Codec of state values: the user's tuples as they are stored, and back, by PySpark's own rules (PySpark 4.3).
+"""Codec that converts the user's tuples to stored state values and back, by the rules of PySpark 4.3.
 
-Stored are the values of Arrow's ``to_pylist``: dicts for structs, lists of pairs for maps, aware datetimes. Reading and
-writing convert, as Spark's pickling does: the user's objects are never the stored ones.
+Stored values are those of Arrow's ``to_pylist``: dicts for structs, lists of pairs for maps, aware datetimes. Mutable
+objects are converted when they are read and written, as by Spark's pickling, so that they are never shared with the
+user.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class TupleCodec:
         spark_client._load_numpy()
 
     def encode(self, value: Any) -> StoredTuple:
-        """Check a value of the user and return it as it is stored.
+        """Check a value from the user and convert it to its stored form.
 
         Raises:
-            TypeError: it is no tuple, or a field is of another type.
-            ValueError: it has another number of fields.
+            TypeError: the value is not a tuple, list or dict, or a field does not have the declared type.
+            ValueError: the number of fields is not the declared one.
         """
         if isinstance(value, dict):
             value = tuple(value.get(name) for name in self._type.names)
@@ -69,7 +70,7 @@ class TupleCodec:
         return tuple([convert(field) for convert, field in zip(self._in, value, strict=True)])
 
     def decode(self, stored: StoredTuple) -> tuple[Any, ...]:
-        """Return the user's copy."""
+        """Convert a stored value for the user."""
         if self._plain:
             return stored
         return tuple(
@@ -77,25 +78,25 @@ class TupleCodec:
         )
 
     def decode_row(self, stored: StoredTuple) -> Row:
-        """Return the user's copy as a Row."""
+        """Convert a stored value to a Row for the user."""
         row: Row = self._row(*self.decode(stored))
         return row
 
     def to_columns(self, stored: Sequence[StoredTuple]) -> list[pa.Array]:
-        """Return one column per field."""
+        """Convert stored tuples to one column per field."""
         columns = list(zip(*stored, strict=True)) if stored else [()] * len(self.columns)
         return [pa.array(column, field.type) for column, field in zip(columns, self.columns, strict=True)]
 
 
 def stored_tuples(columns: Sequence[pa.Array], count: int) -> list[StoredTuple]:
-    """Return columns as stored tuples."""
+    """Convert columns to stored tuples."""
     if not columns:
         return [()] * count
     return list(zip(*[ArrowTableToRowsConversion._to_pylist(column) for column in columns], strict=True))
 
 
 def stored_tuples_at(vectors: Sequence[Vector], rows: Rows) -> list[StoredTuple]:
-    """Return these rows of a table's value columns as stored tuples."""
+    """Convert these rows of a table's value columns to stored tuples."""
     if not vectors:
         return [()] * len(rows)
     return list(zip(*[_values(vector, rows) for vector in vectors], strict=True))
@@ -115,7 +116,7 @@ def _values(vector: Vector, rows: Rows) -> list[Any]:
 
 
 def _encoder(name: str, kind: DataType) -> Callable[[Any], Any]:
-    """Return the function that checks and converts one field. Values of numpy and pandas are unwrapped."""
+    """Return a function that checks and converts one field. It unwraps values of numpy and pandas."""
     bits = _INTEGERS.get(type(kind))
     if bits is not None:
         convert = _integers(kind, bits)
@@ -165,7 +166,7 @@ def _one_of(kind: DataType, types: tuple[type, ...], convert: Callable[[Any], An
 
 
 def hashable(value: Any) -> Any:
-    """Return a hashable value that is equal for equal keys in Spark's sense: NaN equals NaN, -0.0 equals 0.0."""
+    """Return a hashable value that is equal for keys that Spark considers equal: NaN equals NaN, -0.0 equals 0.0."""
     if isinstance(value, tuple | list):
         return tuple([hashable(item) for item in value])
     if isinstance(value, dict):

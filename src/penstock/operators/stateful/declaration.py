@@ -1,4 +1,4 @@
-"""Declaration of a transformWithState operator; ``variables`` has its tables."""
+"""Declaration of a transformWithState operator. Module ``variables`` describes its tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RowForm(Enum):
     FRAMES = "frames"
     """``transformWithStateInPandas``."""
     NARROW_FRAMES = "narrow frames"
-    """``applyInPandasWithState``: frames have their columns' own types."""
+    """``applyInPandasWithState``: pandas frames that keep the integer and float widths of their columns."""
     ARROW = "arrow"
     """``penstock.transformWithStateInArrow``: record batches of many keys."""
 
@@ -40,9 +40,9 @@ class InitialState:
     """Rows that ``handleInitialState`` gets before any input, when a query starts without a snapshot.
 
     Attributes:
-        rows: all of them, in every slot.
-        keys: positions of the grouping key in them.
-        data: positions of what the user sees.
+        rows: the rows of all keys; every slot has all of them.
+        keys: positions of the grouping-key columns.
+        data: positions of the columns that the user sees.
     """
 
     rows: StaticRows
@@ -52,19 +52,19 @@ class InitialState:
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulDeclaration(OperatorSpec):
-    """Recipe of a transformWithState operator, without ``create``: the operators themselves refer to it.
+    """Specification of a transformWithState operator, without ``create``, because the operators refer to this class.
 
     Attributes:
-        input_schema: what comes over the hash exchange on ``keys``.
-        keys: positions of the grouping key.
+        input_schema: schema of the input, which is hash-partitioned by ``keys``.
+        keys: positions of the grouping-key columns.
         data: positions of the columns that the user sees.
-        pickled: Spark's own pickle of the user's StatefulProcessor; every subtask makes its own of it.
-        form: of the rows that it gets and yields.
-        variables: what its ``init`` declares.
-        deleted: names that its ``init`` gives to ``deleteIfExists``; none of ``variables``.
-        event_time: position of the column that has the watermark, in event-time mode: rows at or below the watermark
-            are dropped, Spark's rule.
-        initial: see ``InitialState``.
+        pickled: Spark's pickle of the user's StatefulProcessor. Every subtask unpickles its own copy.
+        form: form of the rows that the processor gets and yields.
+        variables: state variables that its ``init`` declares.
+        deleted: names that its ``init`` passes to ``deleteIfExists``; disjoint from ``variables``.
+        event_time: position of the column with the watermark, in event-time mode. Rows at or below the watermark are
+            dropped, as in Spark.
+        initial: the initial state; None if there is none.
     """
 
     operator_id: str
@@ -85,7 +85,7 @@ class StatefulDeclaration(OperatorSpec):
 
     @property
     def grouping(self) -> pa.Schema:
-        """The grouping key's columns."""
+        """Schema of the grouping key."""
         return pa.schema([self.input_schema.field(position) for position in self.keys])
 
     @property

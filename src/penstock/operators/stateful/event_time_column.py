@@ -1,4 +1,4 @@
-"""Output column of transformWithState that is the event time downstream (``eventTimeColumnName``)."""
+"""Check of the output column of transformWithState that is the event time downstream (``eventTimeColumnName``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.state.arrays import readable_rows
 
 @dataclass(frozen=True, kw_only=True)
 class EventTimeColumnSpec(OperatorSpec):
-    """Recipe of the check. Rows pass unchanged. ``column``: position of the event time."""
+    """Specification of the check. Rows pass unchanged. ``column``: position of the event time."""
 
     operator_id: str
     name: str
@@ -29,7 +29,7 @@ class EventTimeColumnSpec(OperatorSpec):
 
 
 class EventTimeColumnOperator(Operator):
-    """Check that no row is late downstream, at or below the watermark: Spark's rule."""
+    """Check that no row is late downstream: it raises if an event time is at or below the watermark, as in Spark."""
 
     def __init__(self, spec: EventTimeColumnSpec) -> None:
         self._spec = spec

@@ -1,9 +1,9 @@
 """``applyInPandasWithState`` as a StatefulProcessor.
 
-A group's state is a value, its timeout the only timer of its key.
+The state of a group is a value state. Its timeout is the only timer of its key.
 
-As in Spark's own operator a call begins without a timeout; state and timeout are written together when the function has
-updated or removed the state or set a timeout, and otherwise both stay as they were.
+As in Spark's operator, the function sees no timeout at the start of a call. If the function updates or removes the
+state or sets a timeout, state and timeout are written together. Otherwise both stay unchanged.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATE = "state"
-"""Name of the value state, and of its table."""
+"""Name of the value state and of its table."""
 _PAST = 1
-"""Spark's timeouts are due once the clock or the watermark is *past* them, timers when it has reached them."""
+"""Milliseconds added to a timeout: it is due when the clock or watermark is *past* it, a timer when it is reached."""
 
 GroupFunction = Callable[[tuple[Any, ...], Iterator[Any], GroupState], Iterable[Any]]
 
 
 class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are not typed
-    """Processor that calls the user's function with a ``GroupState``, of PySpark's own class.
+    """Processor that calls the user's function with PySpark's ``GroupState``.
 
     Args:
-        function: the user's.
-        schema: of the state.
+        function: the user's function.
+        schema: schema of the state.
         timeout: one of ``GroupStateTimeout``.
-        watermarked: whether the input has a watermark, which the function may ask for then.
-        columns: names of the frames' columns, for the empty one that comes with a timeout.
+        watermarked: True if the input has a watermark, so that the function may read it.
+        columns: column names of the frames, for the empty frame of a call with a timeout.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's
 
 
 class PickledProcessor:
-    """Object pickled in the place of Spark's own wrapper around a processor, see ``load_processor``."""
+    """Wrapper that is pickled in place of Spark's wrapper around a processor; see ``load_processor``."""
 
     def __init__(self, processor: object) -> None:
         self._stateful_processor = processor
 
     def call(self) -> None:
-        """Method by which the object is pickled, as Spark pickles a bound method."""
+        """Do nothing. Spark pickles a bound method; this method serves to pickle the wrapper."""

@@ -1,6 +1,6 @@
-"""PySpark's handle and state objects of a StatefulProcessor, over the stores of one subtask.
+"""PySpark's handle and state objects of a StatefulProcessor, on top of the stores of one subtask.
 
-They inherit from PySpark's own classes, so that annotations and ``isinstance`` hold; nothing of Spark's client is used.
+They inherit from PySpark's classes, so that annotations and ``isinstance`` work, but they do not use Spark's client.
 They act on the current key (``CurrentKey``), as in Spark.
 """
 
@@ -27,11 +27,11 @@ Store = ValueStore | ListStore | MapStore | ValueArrays
 
 
 class CurrentKey:
-    """Key of the slice for which the user's code runs.
+    """Key for which the user's code runs.
 
     Attributes:
-        key: its number, None outside of the calls that have one.
-        phase: what is going on, as Spark calls it: ``CREATED`` while ``init`` runs, then ``INITIALIZED``; ``CLOSED``.
+        key: number of the key in the current unit; None if the current call has no key.
+        phase: Spark's handle state: ``CREATED`` while ``init`` runs, then ``INITIALIZED``, finally ``CLOSED``.
     """
 
     def __init__(self, phase: str = "CREATED") -> None:
@@ -39,10 +39,10 @@ class CurrentKey:
         self.phase = phase
 
     def require(self, name: str) -> int:
-        """Return the key's number.
+        """Return the number of the current key. ``name``: state variable for the error message.
 
         Raises:
-            PySparkRuntimeError: no key is being worked on.
+            PySparkRuntimeError: there is no current key.
         """
         if self.key is None:
             raise PySparkRuntimeError(
@@ -160,13 +160,13 @@ class StoredMapState(MapState):  # type: ignore[misc]  # PySpark's sources are n
 
 
 class _DeletedState:
-    """Store of a variable that ``init`` has declared and then deleted: raises Spark's error when used."""
+    """State object of a deleted variable. Every operation raises Spark's error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, operation: str) -> NoReturn:
-        if operation.startswith("__"):  # copying looks up such names
+        if operation.startswith("__"):  # copying an object looks up such names
             raise AttributeError(operation)
         raise PySparkRuntimeError(
             "[STATE_STORE_UNSUPPORTED_OPERATION_ON_MISSING_COLUMN_FAMILY] State store "
@@ -175,7 +175,7 @@ class _DeletedState:
 
 
 def raise_illegal_value(condition: str, text: str) -> NoReturn:
-    """Raise Spark's error about a value that no state takes."""
+    """Raise Spark's error for a value that cannot be stored as state."""
     raise PySparkRuntimeError(
         f"[ILLEGAL_STATE_STORE_VALUE.{condition}] Illegal value provided to the State Store. {text}"
     )
@@ -184,8 +184,13 @@ def raise_illegal_value(condition: str, text: str) -> NoReturn:
 class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
     """Handle of one subtask.
 
-    ``stores``: of the variables that ``init`` declared when the query was compiled; ``deleted``: names that it gave to
-    ``deleteIfExists`` then.
+    Args:
+        variables: variables that ``init`` declared when the query was compiled, by name.
+        stores: stores of these variables, by name.
+        timers: the timers; None if the time mode has none.
+        time_mode: the time mode.
+        current_key: the current key.
+        deleted: names that ``init`` passed to ``deleteIfExists`` when the query was compiled.
     """
 
     def __init__(
@@ -234,10 +239,11 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
         return StoredMapState(stateName, store, self._current_key)
 
     def declare(self, name: str, kind: Kind) -> Any:
-        """Declare a variable and return its store; for a deleted one, an object that raises when used.
+        """Declare a variable and return its store; for a deleted variable, an object that raises when it is used.
 
         Raises:
-            PySparkRuntimeError: out of place, twice, or not as when the query was compiled.
+            PySparkRuntimeError: the call is outside of ``init``, the variable was declared before, or it was not
+                declared with this kind when the query was compiled.
         """
         check_phase("get_" + kind + "_state", self._current_key.phase, ("CREATED",))
         if name in self._declared:
@@ -269,10 +275,10 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
         check_phase("delete_if_exists", self._current_key.phase, ("CREATED",))
 
     def require_timers(self, operation: str) -> TimerStore:
-        """Return the timers for this operation.
+        """Return the timers. ``operation``: Spark's name of the operation, for error messages.
 
         Raises:
-            PySparkRuntimeError: out of place, or there are none in this time mode.
+            PySparkRuntimeError: timers cannot be used in the current phase, or the time mode has no timers.
         """
         check_time_mode(operation, self._time_mode)
         check_phase(operation, self._current_key.phase, ("INITIALIZED",))
@@ -281,7 +287,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
 
 
 def _moment(value: Any) -> int:
-    """Return a timestamp in milliseconds; numpy's integers are integers, too."""
+    """Return a timestamp in milliseconds as an int. Numpy integers are accepted."""
     return operator.index(value)
 
 
@@ -302,7 +308,7 @@ def check_phase(operation: str, phase: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_time_mode(operation: str, time_mode: TimeMode) -> None:
-    """Raise Spark's PySparkRuntimeError if there are no timers."""
+    """Raise Spark's PySparkRuntimeError if the time mode has no timers."""
     if time_mode is TimeMode.NONE:
         raise PySparkRuntimeError(
             "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE] Failed to perform stateful processor "

@@ -1,4 +1,4 @@
-"""Arguments of the vectorized form that are arrays by key."""
+"""Checks of arguments of the vectorized form: selections of keys, and timestamps by key."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.state.vector import Rows
 
 
 def selected_keys(where: Where, count: int) -> Rows:
-    """Return the numbers of the keys that ``where`` names, in its order. ``count``: of all keys.
+    """Return the numbers of the keys that ``where`` selects, in its order. ``count``: number of all keys.
 
     Raises:
-        TypeError: it is neither a mask nor numbers.
-        ValueError: the mask is of another length, a key is named twice, or there is none of this number.
+        TypeError: ``where`` is neither a mask nor integers.
+        ValueError: the mask does not have length ``count``, a key number is repeated, or it is out of range.
     """
     if where is None:
         return np.arange(count)
@@ -36,11 +36,11 @@ def selected_keys(where: Where, count: int) -> Rows:
 
 
 def timer_moments(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    """Return the timestamps of the timers of ``count`` keys.
+    """Return the timestamps of ``count`` timers. A single timestamp is repeated.
 
     Raises:
-        TypeError: they are no integers.
-        ValueError: they are neither one nor as many as keys.
+        TypeError: the timestamps are not integers.
+        ValueError: there is neither one timestamp nor one per timer.
     """
     array: npt.NDArray[Any] = np.asarray(moments)
     if array.size and array.dtype.kind not in "iu":

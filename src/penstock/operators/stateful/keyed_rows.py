@@ -1,4 +1,4 @@
-"""Input rows of a slice by key, of which some keys are processed."""
+"""Input rows of a slice, grouped by key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.state.ordering import order_by
 
 @dataclass
 class KeyedRows:
-    """Rows of a slice.
+    """Rows of a slice, grouped by key. The first keys may be processed already.
 
     Attributes:
-        keys: the distinct keys, a column each, in the order in which they came.
-        batch: the rows, those of one key behind those of the other, in the order in which they came.
-        ends: where each key's rows end.
-        processed: number of keys that are processed.
+        keys: columns of the distinct keys, in the order of their first rows.
+        batch: the rows, sorted by the order of ``keys``. The rows of one key keep the order of arrival.
+        ends: for each key the end of its rows in ``batch``.
+        processed: number of keys that were processed.
     """
 
     keys: list[pa.Array]
@@ -30,7 +30,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
-        """Group a batch by key. ``positions``: of the key's columns."""
+        """Group a batch by key. ``positions``: positions of the key columns."""
         columns = [normalize_floats(batch.column(position)) for position in positions]
         owners, first = group_rows(columns, batch.num_rows)
         order = np.argsort(first)
@@ -43,12 +43,12 @@ class KeyedRows:
         return cls([column.take(chosen) for column in columns], batch, ends)
 
     def with_rows(self, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
-        """Return the remaining rows and these. A remaining key keeps its turn, with all of its rows."""
+        """Return the unprocessed rows together with these rows. Unprocessed keys keep their order."""
         return KeyedRows.of(pa.concat_batches([self.pending, batch]), positions)
 
     @property
     def begin(self) -> int:
-        """Position of the first row of the keys that are not processed."""
+        """Position of the first row whose key is not processed."""
         return self.ends[self.processed - 1] if self.processed else 0
 
     @property

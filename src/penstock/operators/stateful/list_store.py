@@ -1,4 +1,4 @@
-"""List state: a row per element, in ascending positions."""
+"""List state: one table row per element, with ascending positions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from penstock.state.table import KeyedTable
 
 @dataclass
 class _Elements:
-    """List of one key: the stored positions of the first ``values``, ascending, then new values without any.
+    """List of one key.
 
-    ``removed``: stored positions to be removed.
+    Attributes:
+        values: the elements: first the stored ones, then new ones.
+        positions: positions of the stored elements, ascending.
+        removed: stored positions that must be removed.
+        next_position: position of the next new element.
     """
 
     values: list[StoredTuple] = field(default_factory=list)
@@ -28,7 +32,7 @@ class _Elements:
 
 
 class ListStore:
-    """Lists of a slice's keys, read in one step at the first access and written in one by ``flush``."""
+    """Lists of the keys of a unit. They are read in one step at the first access, and written in one by ``flush``."""
 
     def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
         self.table = table
@@ -41,13 +45,13 @@ class ListStore:
         self._written: dict[int, None] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """Begin a slice of these distinct grouping keys."""
+        """Begin a unit of these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._lists = None
 
     def get(self, key: int) -> list[StoredTuple]:
-        """Return the elements, which the caller must not change."""
+        """Return the elements. The caller must not change the list."""
         return self._loaded()[key].values
 
     def append(self, key: int, values: list[StoredTuple]) -> None:
@@ -55,7 +59,7 @@ class ListStore:
         self._written[key] = None
 
     def replace(self, key: int, values: list[StoredTuple]) -> None:
-        """Replace all elements; without any there is no list."""
+        """Replace all elements. An empty list removes the state."""
         elements = self._loaded()[key]
         elements.removed += elements.positions
         elements.positions = []
@@ -64,7 +68,7 @@ class ListStore:
         self._written[key] = None
 
     def flush(self) -> None:
-        """Write what changed; what was read stays."""
+        """Write changed lists to the table. All lists stay readable."""
         if not self._written:
             return
         lists = self._loaded()
@@ -118,7 +122,7 @@ class ListStore:
         elements.next_position = position + 1
         if self._ttl_ms is not None:
             if row[-1] is not None and row[-1] <= self._now_ms:
-                return  # the row stays in the table until it is swept
+                return  # ``TtlSweeper`` removes the expired row from the table
             row = row[:-1]
         elements.values.append(row)
         elements.positions.append(position)

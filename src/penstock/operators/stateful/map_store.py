@@ -1,4 +1,4 @@
-"""Map state: a row per entry."""
+"""Map state: one table row per entry."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.operators.stateful.variables import StateVariable
 from penstock.state.table import KeyedTable
 
 MapKey = Any
-"""A map key that can be looked up: see ``codec.hashable``."""
+"""Result of ``codec.hashable`` for a map key."""
 
 
 class MapStore:
-    """Maps of a slice's keys, read in one step at the first access and written in one by ``flush``."""
+    """Maps of the keys of a unit. They are read in one step at the first access, and written in one by ``flush``."""
 
     def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
         assert variable.map_key is not None
@@ -31,7 +31,7 @@ class MapStore:
         self._written: dict[tuple[int, MapKey], StoredTuple] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """Begin a slice of these distinct grouping keys."""
+        """Begin a unit of these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._maps = None
@@ -59,7 +59,7 @@ class MapStore:
         entries.clear()
 
     def flush(self) -> None:
-        """Write what changed; what was read stays."""
+        """Write changed entries to the table. All entries stay readable."""
         if not self._written:
             return
         maps = self._loaded()

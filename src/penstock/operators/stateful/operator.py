@@ -1,9 +1,9 @@
-"""Operator of a user's StatefulProcessor: a slice's rows key by key, and the due timers.
+"""Operator of a user's StatefulProcessor: processes the rows of a slice key by key, and fires due timers.
 
-The user's code runs for one key after the other. The keys processed within some milliseconds are a unit: their rows are
-converted and their state is read in one step, changes are written in one, and all output is one batch. Snapshots may
-come between two units; the rows of unprocessed keys are state for them. Rows that arrive between units are added to
-these. Timers fire in such units, too.
+The user's code runs for one key after the other. The keys that are processed within some milliseconds form a unit. The
+rows of a unit are converted in one step, its state is read and written in one step, and its output is one batch. A
+snapshot may be taken between two units; it stores the rows of unprocessed keys as state. Rows that arrive between units
+are added to the unprocessed rows. Timers also fire in units.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from penstock.state.table import KeyedTable, TableCapture, TableSpec
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
 _TableHolder = Store | TimerStore
 _SLICE_S = 0.02
-"""After so long no further key or timer is processed before control work."""
+"""Target duration of a unit in seconds: afterwards the subtask may handle control messages."""
 _FEW_ROWS_SHARE = 0.4
-"""Share of that time while few rows are unprocessed: for rows that arrive meanwhile, and for what keys yielded,
-latency counts more than the cost of preparing a unit."""
+"""Fraction of ``_SLICE_S`` that a unit takes while few rows are unprocessed: latency then matters more than the cost of
+preparing a unit."""
 _LEAST_KEYS = 16
 _MOST_KEYS = 4096
-"""Limits of a unit's keys. Preparing a unit costs as much as many keys: below the lower limit, a processor of which
-a few keys were slow would stay slow, because its units would never be done early."""
+"""Limits for the number of keys in a unit. Preparing a unit costs as much as processing many keys. Without the lower
+limit, a few slow keys would make units so small that they never finish early enough to grow again."""
 _FEW_ROWS = 4096
-"""Limit of unprocessed rows up to which new rows join them."""
+"""Maximum number of unprocessed rows to which new rows are added."""
 _INITIAL_KEYS = 4096
-"""Keys of the initial state whose state is written in one step."""
+"""Number of keys in a unit while the initial state is applied."""
 _NO_TIMESTAMP = -1
 _WATERMARK = "watermark_us"
 
@@ -75,7 +75,7 @@ _ROWS: dict[RowForm, type[UserRows]] = {
 
 
 class TransformWithStateOperator(Operator):
-    """Operator of ``transformWithState`` and its pandas forms; see the module's text."""
+    """Operator of ``transformWithState`` and its pandas forms; see the module's docstring."""
 
     def __init__(self, spec: StatefulDeclaration) -> None:
         self._spec = spec
@@ -86,7 +86,7 @@ class TransformWithStateOperator(Operator):
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
         self._slice: KeyedRows | None = None
-        self._timer_pass: Iterator[pa.RecordBatch] | None = None  # pass of timers by the clock in the middle of a slice
+        self._timer_pass: Iterator[pa.RecordBatch] | None = None  # processing-time timers that fire during a slice
         self._unit_keys = _LEAST_KEYS
         self._restored_rows: pa.RecordBatch | None = None  # rows that were unprocessed in the snapshot
         self._watermark_us: int | None = None
@@ -127,7 +127,7 @@ class TransformWithStateOperator(Operator):
         return TimerStore(table)
 
     def _start_processor(self, handle: ProcessorHandle) -> None:
-        """Create the user's processor and let it declare its state."""
+        """Create the user's processor and call its ``init``, which declares the state."""
         names = [field.name for field in self._spec.grouping]
         self._rows: UserRows = _ROWS[self._spec.form](names, self._spec.output_schema, self._spec.settings)
         self._processor = load_processor(self._spec.pickled)
@@ -135,12 +135,13 @@ class TransformWithStateOperator(Operator):
         self._handle_rows = rows_handler(self._processor)
 
     def restore(self, state: RestoredState) -> None:
-        """Restore state. ``advance`` follows with the restored watermark before any input.
+        """Restore the state. ``advance`` is called with the restored watermark before any input.
 
-        Only rows that were unprocessed in the snapshot may be processed before, under the watermark of that time.
+        Only rows that were unprocessed in the snapshot may be processed earlier. They see the watermark of the
+        snapshot.
 
         Raises:
-            PlanChanged: the timers are of another time mode, which plans of earlier releases do not tell at the start.
+            PlanChanged: the state was stored with another time mode. Snapshots of earlier releases show this only here.
         """
         for part in state.parts:
             stored = part.scalars.get(TIME_MODE, str(TimeMode.NONE))
@@ -206,7 +207,7 @@ class TransformWithStateOperator(Operator):
         if self._slice is not None and self.accepts_more():
             self._slice = self._slice.with_rows(batch, self._spec.keys)
             return
-        yield from self._finish_slice()  # needed if one step brings several batches
+        yield from self._finish_slice()  # a slice may be left if one step passes several batches
         if batch.num_rows:
             self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._process_unit()
@@ -217,8 +218,8 @@ class TransformWithStateOperator(Operator):
     def accepts_more(self) -> bool:
         """Return True while few rows are unprocessed and no timers fire.
 
-        Keys take turns as long as rows come: so a row waits for one round at most. Grouping many rows anew for each
-        unit would cost more than it saves.
+        Unprocessed keys keep their order when rows are added, so that a row waits for at most one round of keys. With
+        many rows, grouping them again for each unit would cost more than it saves.
         """
         return self._slice is not None and self._timer_pass is None and _has_few_rows(self._slice)
 
@@ -229,9 +230,9 @@ class TransformWithStateOperator(Operator):
         return self.has_pending_rows()
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        """Process the next unit. Timers due by the clock do not wait for the end of a slice that takes long.
+        """Process the next unit of the slice, or of due processing-time timers.
 
-        Between two units there is a complete pass of them, step by step.
+        Processing-time timers do not wait until a long slice ends: all due timers fire between two units of the slice.
         """
         if self._timer_pass is None and self._due_by_clock():
             self._timer_pass = self._fire(self._clock())
@@ -250,12 +251,12 @@ class TransformWithStateOperator(Operator):
         return self._timers.earliest is not None and self._timers.earliest <= self._clock()
 
     def _finish_slice(self) -> Iterator[pa.RecordBatch]:
-        """Process the rest of the slice."""
+        """Process all unprocessed rows. Yield the non-empty outputs."""
         while self.has_pending_rows():
             yield from (output for output in self.collect() if output.num_rows)
 
     def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
-        """Process the next keys of the slice, for some milliseconds. ``pause``: without rows, yield an empty batch."""
+        """Process the next unit of the slice. ``pause``: True to yield an empty batch if there is no output."""
         if self._slice is None:
             assert self._restored_rows is not None
             self._slice, self._restored_rows = KeyedRows.of(self._restored_rows, self._spec.keys), None
@@ -267,10 +268,11 @@ class TransformWithStateOperator(Operator):
             yield output
 
     def _process_keys(self, rows: KeyedRows) -> None:
-        """Process as many keys as the last unit, twice as many if it was fast, or half if it was slow.
+        """Process the next keys, at most ``_unit_keys``, and adapt this number for the next unit.
 
-        That is the number of keys that are prepared, which takes its time. Keys are then processed for some
-        milliseconds in any case.
+        The number is the number of prepared keys, since preparation takes time. If the time is over before all of them
+        are processed, the next unit has as many keys as were processed. Otherwise the number is doubled after a fast
+        unit and halved after a slow one.
         """
         began_s = time.perf_counter()
         slice_s = _SLICE_S * _FEW_ROWS_SHARE if _has_few_rows(rows) else _SLICE_S
@@ -304,7 +306,7 @@ class TransformWithStateOperator(Operator):
         return batch.filter(pa.array(~late))
 
     def _apply_initial_state(self) -> None:
-        """Apply the initial state, before everything else."""
+        """Apply the initial state, unless that was done. It must precede all other processing."""
         if self._initial_state_applied:
             return
         self._initial_state_applied = True
@@ -337,7 +339,7 @@ class TransformWithStateOperator(Operator):
         count: int,
         user_keys: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
     ) -> TimerValues:
-        """Begin a unit of keys. ``user_keys``: makes keys as the user sees them, if ``UserRows.keys`` does not."""
+        """Begin a unit of keys. ``user_keys``: converts keys for the user's code; by default ``UserRows.keys``."""
         now_ms = self._clock()
         for store in self._stores.values():
             store.begin(keys, count, now_ms)
@@ -359,7 +361,7 @@ class TransformWithStateOperator(Operator):
             collect(key, item)
 
     def _end_unit(self) -> pa.RecordBatch:
-        """Write changes and return the output, which may be empty."""
+        """Write the changes of the unit to the tables. Return its output, which may be empty."""
         output = self._rows.take_output(self._for_key)
         for store in self._stores.values():
             store.flush()
@@ -369,7 +371,7 @@ class TransformWithStateOperator(Operator):
 
     @contextmanager
     def _for_key(self, key: int) -> Iterator[None]:
-        """Run user code for this key of the slice; its errors name the key."""
+        """Return a context in which user code runs for this key of the unit. Its errors name the key."""
         self._current_key.key = key
         try:
             yield
@@ -399,7 +401,7 @@ class TransformWithStateOperator(Operator):
             if self._spec.time_mode is TimeMode.PROCESSING_TIME:
                 moments.append(float(timer))
             elif self._watermark_us not in (None, END_OF_TIME_US) and timer <= self._watermark_us // 1000:
-                moments.append(0.0)  # it was due already when it was registered
+                moments.append(0.0)  # the timer was already due when it was registered
         if (sweep := self._ttl_sweeper.wake_at_ms) is not None:
             moments.append(sweep)
         return min(moments, default=None)
@@ -413,7 +415,7 @@ class TransformWithStateOperator(Operator):
             yield from self._fire(self._watermark_us // 1000)
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """Fire the due timers, earliest first. A step without rows yields an empty batch, as a pause."""
+        """Fire the due timers, earliest first. A step without rows yields an empty batch."""
         timers, processor = self._timers, self._processor
         assert timers is not None
         assert processor is not None
@@ -450,19 +452,22 @@ class TransformWithStateOperator(Operator):
 
 
 def _has_few_rows(rows: KeyedRows) -> bool:
-    """Return True if few rows are unprocessed."""
+    """Return True if at most ``_FEW_ROWS`` rows are unprocessed."""
     return bool(rows.pending.num_rows <= _FEW_ROWS)
 
 
 def load_processor(pickled: bytes) -> StatefulProcessor:
-    """Return a copy of the user's processor from Spark's pickle, which holds a bound method of a wrapper."""
+    """Return a copy of the user's processor from Spark's pickle, which contains a bound method of a wrapper."""
     function: Any = CloudPickleSerializer().loads(pickled)[0]
     processor: StatefulProcessor = function.__self__._stateful_processor
     return processor
 
 
 def rows_handler(processor: StatefulProcessor) -> Callable[[Any, Iterator[Any], TimerValues], Iterable[Any]]:
-    """Return ``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
+    """Return ``handleInputRows`` as a function of three arguments.
+
+    The user's method may lack ``timerValues``, as in PySpark's documentation.
+    """
     handle: Callable[..., Iterable[Any]] = processor.handleInputRows
     try:
         inspect.signature(handle).bind((), iter(()), TimerValues())

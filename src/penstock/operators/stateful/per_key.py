@@ -1,7 +1,7 @@
-"""Vectorized processor as an ordinary StatefulProcessor, for engines that go key by key.
+"""Adapter of a vectorized processor to a StatefulProcessor, for engines that process one key at a time.
 
-The DataFrame that ``penstock.transformWithStateInArrow`` makes holds one of these: Spark's own engine calls it, with
-Rows, and Penstock takes the processor out of it. Every call has one key.
+The DataFrame of ``penstock.transformWithStateInArrow`` contains such an adapter. Spark's engine calls it with Rows.
+Penstock takes the vectorized processor out of it. Every call has one key.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's, or follow them
@@ -41,13 +41,14 @@ _ONE = 1
 
 
 class PerKeyProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are not typed
-    """
+    """StatefulProcessor that calls a vectorized processor for one key at a time.
+
     Args:
-        processor: the user's.
-        rows: the input's columns.
-        output: the output's.
-        time_zone: the session's.
-        keys: the grouping columns; None: as the engine says, which Spark's does.
+        processor: the user's processor.
+        rows: schema of the input.
+        output: schema of the output.
+        time_zone: the session's time zone.
+        keys: schema of the grouping columns. If None, the engine's handle must provide it, as Spark's handle does.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class PerKeyProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sou
 
 
 class _OneKeyHandle(ArrowStatefulProcessorHandle):
-    """Handle over that of an engine that goes key by key."""
+    """Vectorized handle on top of the handle of an engine that processes one key at a time."""
 
     def __init__(self, handle: StatefulProcessorHandle, client: Any, time_zone: str) -> None:
         self._handle = handle
@@ -128,7 +129,7 @@ class _OneKeyHandle(ArrowStatefulProcessorHandle):
 
 
 class _OneValue(ArrowValueState):
-    """Value state of the engine's current key. ``codec``: None where nothing but ``init`` is ever called."""
+    """Value state of the engine's current key. ``codec``: None where only ``init`` is called."""
 
     def __init__(self, name: str, state: ValueState, codec: TupleCodec | None, time_zone: str) -> None:
         self._name = name
@@ -166,7 +167,7 @@ class _OneValue(ArrowValueState):
 
 
 def _in_order(rows: Iterable[Row], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of these columns. Spark's rows have the grouping columns first, called as in the ``groupBy``."""
+    """Yield the values of these columns. Spark's rows have the grouping columns first, spelled as in ``groupBy``."""
     positions: list[int] | None = None
     for row in rows:
         if positions is None:
@@ -181,7 +182,7 @@ def _columns_of(schema: StructType) -> pa.Schema:
 
 
 def _batch(rows: Sequence[Sequence[Any]], schema: StructType, time_zone: str) -> pa.RecordBatch:
-    """Return rows of values like those of Arrow's ``to_pylist`` as columns."""
+    """Convert rows to a batch. Their values are those of Arrow's ``to_pylist``."""
     declared = _columns_of(schema)
     columns = [pa.array([row[position] for row in rows], field.type) for position, field in enumerate(declared)]
     return _in_session_zone(columns, declared, len(rows), time_zone)

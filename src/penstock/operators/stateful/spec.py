@@ -1,4 +1,4 @@
-"""Recipe of a transformWithState operator: its declaration, and how the operator is made."""
+"""Specification of a transformWithState operator: its declaration, and the creation of the operator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Timers of many keys at a time: registered and deleted in arrays, and fired one of each key per call.
+"""Timers of many keys at a time. They are registered and deleted in arrays. A call fires at most one timer per key.
 
-As in ``TimerStore`` the table holds every timer but those of a block, which are due and have not fired yet, and those
-that were registered while timers fire and are due already, which wait for the next pass.
+As in ``TimerStore``, the table holds all timers except two kinds: those of the current block, which are due and have
+not fired yet; and deferred timers, which were registered while timers fire and were due already.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _AT_ONCE = 8192
 
 
 class DueTimerBlock:
-    """Due timers, taken out of the table. A turn has at most one timer of each key, in order of time."""
+    """Block of due timers, taken out of the table. It is divided into turns, each with at most one timer per key.
+
+    The timers of one key are in successive turns, by ascending timestamp.
+    """
 
     def __init__(self, keys: Sequence[pa.Array], moments: Rows) -> None:
         columns = [normalize_floats(column) for column in keys]
@@ -40,7 +43,7 @@ class DueTimerBlock:
         self._firing = np.zeros(0, np.int64)
 
     def next_turn(self) -> bool:
-        """Go on to the next turn that has timers; return False if there is none."""
+        """Advance to the next turn that has pending timers. Return False if there is none."""
         while self._turn < len(self._by_turn):
             positions = self._by_turn[self._turn]
             self._firing = positions[self._is_pending[positions]]
@@ -50,35 +53,35 @@ class DueTimerBlock:
         return False
 
     def mark_fired(self) -> None:
-        """Mark the turn's timers as fired."""
+        """Mark the timers of the current turn as fired."""
         self._is_pending[self._firing] = False
 
     @property
     def keys(self) -> list[pa.Array]:
-        """Keys of the turn's timers, by timer."""
+        """Key columns of the timers of the current turn."""
         return self._keys_at(self._firing)
 
     @property
     def moments(self) -> Rows:
-        """Timestamps of the turn's timers, by timer."""
+        """Timestamps of the timers of the current turn."""
         return self._moments[self._firing]
 
     def pending(self) -> list[pa.Array]:
-        """Return the keys, then the timestamps, of all timers that have not fired."""
+        """Return the key columns, then the timestamps, of all pending timers."""
         positions = np.flatnonzero(self._is_pending)
         return [*self._keys_at(positions), pa.array(self._moments[positions])]
 
     def contains(self, keys: Rows, moments: Rows) -> Mask:
-        """Return a mask of the timers that are pending in this block. ``keys``: numbers in the turn."""
+        """Return a mask of the timers that are pending in this block. ``keys``: key numbers in the current turn."""
         return self._positions_of(keys, moments) >= 0
 
     def delete(self, keys: Rows, moments: Rows) -> None:
-        """Delete these timers; those that are not in the block are ignored."""
+        """Delete these timers. Timers that are not in the block are ignored."""
         positions = self._positions_of(keys, moments)
         self._is_pending[positions[positions >= 0]] = False
 
     def _positions_of(self, keys: Rows, moments: Rows) -> Rows:
-        """Return the positions of pending timers; -1 for others."""
+        """Return the positions of these timers in the block; -1 for timers that are not pending in it."""
         codes = np.minimum(np.searchsorted(self._distinct, moments), len(self._distinct) - 1)
         names = self._timer_codes(self._owners[self._firing[keys]], codes)
         positions = np.minimum(np.searchsorted(self._codes, names), len(self._codes) - 1)
@@ -86,7 +89,7 @@ class DueTimerBlock:
         return np.where(present, positions, -1)
 
     def _timer_codes(self, owners: Rows, codes: Rows) -> Rows:
-        """Return a number per timer, which ascends as the block's order does."""
+        """Return a number for each timer that ascends in the order of the block."""
         return owners * len(self._distinct) + codes
 
     def _keys_at(self, positions: Rows) -> list[pa.Array]:
@@ -95,9 +98,9 @@ class DueTimerBlock:
 
 
 class TimerArrays(TimerStore):
-    """Timers of one subtask, with keys in arrays instead of one by one.
+    """Timers of one subtask, whose keys are passed in arrays instead of one by one.
 
-    From ``TimerStore`` it has the table, the time of the next timer, and the handling of snapshots.
+    It inherits the table, ``earliest``, and the handling of snapshots from ``TimerStore``.
     """
 
     def __init__(self, table: KeyedTable) -> None:
@@ -107,11 +110,11 @@ class TimerArrays(TimerStore):
 
     @property
     def count(self) -> int:
-        """Number of keys of the call."""
+        """Number of keys of the current call."""
         return self._count
 
     def register_all(self, keys: Rows, moments: Rows) -> None:
-        """Register a timer for each of these keys, by their numbers; an existing one stays."""
+        """Register a timer for each of these key numbers. Timers that exist already are not duplicated."""
         columns = self._timers(keys, moments)
         if self._until is not None:
             assert self._block is not None
@@ -126,7 +129,7 @@ class TimerArrays(TimerStore):
             self._update_earliest(int(moments[chosen].min()))
 
     def delete_all(self, keys: Rows, moments: Rows) -> None:
-        """Delete a timer of each of these keys; those that do not exist are ignored."""
+        """Delete a timer of each of these key numbers. Timers that do not exist are ignored."""
         if not len(keys):
             return
         columns = self._timers(keys, moments)
@@ -137,9 +140,11 @@ class TimerArrays(TimerStore):
             self._block.delete(keys, moments)
 
     def blocks(self, until: int, at_once: Callable[[], int]) -> Iterator[DueTimerBlock]:
-        """Yield the due timers in blocks. All turns of a block must be taken before the next block.
+        """Yield the due timers in blocks. All turns of a block must be fired before the next block.
 
-        ``at_once``: the most timers of the next block.
+        Args:
+            until: timestamp up to which timers are due, in milliseconds.
+            at_once: returns the maximum number of timers of the next block.
         """
         self._until = until
         try:
@@ -153,7 +158,7 @@ class TimerArrays(TimerStore):
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """Put all timers into the table for the duration of the context."""
+        """Return a context during which all timers are in the table. Deferred timers stay in it."""
         self._register_deferred()
         if self._block is None:
             yield

@@ -1,9 +1,9 @@
-"""Timers: registered and deleted by a slice, taken out of the table when they are due.
+"""Timers: registered and deleted by user code, and taken out of the table when they are due.
 
-The table holds every timer but two kinds. ``due_timers`` are due and have not fired yet. Deferred timers were
-registered while timers fire and are due already: they fire in the next pass, as in the next batch in Spark, so that a
-handler that registers such a timer again and again does not fire for ever. ``all_in_table`` puts all of them into the
-table for the moment of a snapshot.
+The table holds all timers except two kinds. ``due_timers`` are due and have not fired yet. Deferred timers were
+registered while timers fire and were due already. They fire in the next pass, like Spark's in the next batch. Otherwise
+a handler that always registers such a timer would never end. ``all_in_table`` puts timers of both kinds into the table
+for a snapshot; deferred timers stay there.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable
 
 _AT_ONCE = 4096
-"""Timers taken out of the table in one step: a snapshot puts pending ones back, which takes milliseconds."""
+"""Maximum number of timers that are taken out of the table in one step. A snapshot must put the pending ones back."""
 
 
 class DueTimers:
     """Block of due timers, earliest first.
 
     Attributes:
-        keys: the distinct grouping keys.
-        count: how many these are.
-        owners: by timer, the number of its key.
-        moments: by timer, when it was to fire.
-        fired: number of timers that have fired.
-        deleted: positions of timers that a handler deleted before their turn.
-        positions: positions by key number and timestamp.
+        keys: columns of the distinct grouping keys.
+        count: number of keys.
+        owners: for each timer the number of its key.
+        moments: for each timer its timestamp in milliseconds.
+        fired: number of timers that have fired or were skipped, from the start of the block.
+        deleted: positions of timers that a handler deleted before they fired.
+        positions: positions of timers, by key number and timestamp.
     """
 
     def __init__(self, keys: Sequence[pa.Array], moments: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class DueTimers:
         self.positions = {timer: position for position, timer in enumerate(timers)}
 
     def pending(self) -> list[int]:
-        """Return the positions of the timers that are still to fire, or firing."""
+        """Return the positions of the timers that have not fired yet, including one that is firing."""
         return [position for position in range(self.fired, len(self.moments)) if position not in self.deleted]
 
 
@@ -59,23 +59,23 @@ class TimerStore:
     def __init__(self, table: KeyedTable) -> None:
         self.table = table
         self.due_timers: DueTimers | None = None
-        self._until: int | None = None  # while timers fire: up to when they are due
+        self._until: int | None = None  # while timers fire: timestamp up to which timers are due
         self._keys: Sequence[pa.Array] = ()
         self._count = 0
         self._listed: list[set[int]] | None = None
-        self._changed: dict[tuple[int, int], bool] = {}  # by key and moment: registered (True) or deleted
-        self._deferred: dict[tuple[object, int], list[pa.Array]] = {}  # by key and moment: the key's columns
+        self._changed: dict[tuple[int, int], bool] = {}  # by key and timestamp: registered (True) or deleted
+        self._deferred: dict[tuple[object, int], list[pa.Array]] = {}  # by key and timestamp: the key's columns
         self.earliest: int | None = None
-        """No timer is due before; None: there is none. May be too early."""
+        """Lower bound for the timestamps of all timers; None if there are none."""
 
     def begin(self, keys: Sequence[pa.Array], count: int) -> None:
-        """Begin a slice of these distinct grouping keys."""
+        """Begin a unit of these distinct grouping keys."""
         assert not self._changed
         self._keys, self._count = keys, count
         self._listed = None
 
     def register(self, key: int, moment: int) -> None:
-        """Register a timer; an existing one stays."""
+        """Register a timer. If the timer exists already, nothing changes."""
         if self._due_position(key, moment) is None:
             self._changed[key, moment] = True
             if self._listed is not None:
@@ -91,13 +91,13 @@ class TimerStore:
             self._listed[key].discard(moment)
 
     def timers_of(self, key: int) -> list[int]:
-        """Return all timers of a key in ascending order, including the one that fires now."""
+        """Return the timestamps of all timers of a key in ascending order, including a timer that is firing."""
         if self._listed is None:
             self._listed = self._read()
         return sorted(self._listed[key])
 
     def _read(self) -> list[set[int]]:
-        """Read every key's timers: in the table, taken out of it, or not in it yet."""
+        """Return the timers of every key: those in the table, due and deferred timers, and unwritten changes."""
         timers: list[set[int]] = [set() for _ in range(self._count)]
         owners, found = self.table.find_by_prefix(self._keys, self._count)
         moments = found.keys[-1].to_pylist() if len(owners) else []
@@ -113,7 +113,7 @@ class TimerStore:
         return timers
 
     def mark_fired(self) -> None:
-        """Mark the first pending timer as fired."""
+        """Mark the next timer of ``due_timers`` as fired."""
         assert self.due_timers is not None
         position = self.due_timers.fired
         self.due_timers.fired += 1
@@ -122,7 +122,7 @@ class TimerStore:
             self._listed[self.due_timers.owners[position]].discard(self.due_timers.moments[position])
 
     def flush(self) -> None:
-        """Write what changed."""
+        """Write the changes of the unit to the table."""
         changed, self._changed = self._changed, {}
         added = [timer for timer, present in changed.items() if present]
         removed = [timer for timer, present in changed.items() if not present]
@@ -140,11 +140,14 @@ class TimerStore:
             self._update_earliest(min(moment for _, moment in added))
 
     def find_earliest(self) -> None:
-        """Find out when the next timer is due."""
+        """Update ``earliest`` from the table."""
         self.earliest = self.table.first_due()
 
     def due(self, until: int) -> Iterator[DueTimers]:
-        """Yield the due timers in blocks. Each block must be fired, and counted in ``fired``, before the next."""
+        """Yield the due timers in blocks. Call ``mark_fired`` for every timer of a block before the next block.
+
+        ``until``: timestamp up to which timers are due, in milliseconds.
+        """
         self._until = until
         try:
             while True:
@@ -161,7 +164,7 @@ class TimerStore:
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """Put all timers into the table for the duration of the context."""
+        """Return a context during which all timers are in the table. Deferred timers stay in it."""
         self._register_deferred()
         pending = self._unprocessed()
         if pending is None:
@@ -181,7 +184,7 @@ class TimerStore:
             self._update_earliest(min(moments))
 
     def _key_identity(self, key: int) -> object:
-        """Return a value that identifies a grouping key across slices."""
+        """Return a value that identifies a grouping key across units."""
         return hashable(stored_tuples([column.slice(key, 1) for column in self._keys], 1)[0])
 
     def _update_earliest(self, moment: int) -> None:
@@ -197,7 +200,7 @@ class TimerStore:
         return [*[column.take(chosen) for column in due_timers.keys], pa.array(moments, pa.int64())], len(positions)
 
     def _due_position(self, key: int, moment: int) -> int | None:
-        """Return the position of a timer among the pending due ones; None if it is not there."""
+        """Return the position of a timer among the pending due timers; None if it is not one of them."""
         if self.due_timers is None:
             return None
         position = self.due_timers.positions.get((key, moment))

@@ -1,4 +1,4 @@
-"""Removal of rows whose time to live is over, a key group at a time: they are invisible, but take memory."""
+"""Removal of expired rows, one key group at a time. Expired rows are invisible but take memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import pyarrow as pa
 from penstock.operators.stateful.handle import Store
 
 _EVERY_MS = 200
-"""Interval between two key groups of every such variable: 128 of them in one subtask take 26 s."""
+"""Milliseconds between the sweeps of two key groups. A subtask with 128 key groups takes 26 s for all of them."""
 _AT_ONCE = 8192
 
 
 class TtlSweeper:
     """Sweeper of one subtask.
 
-    ``stores``: of the variables that have a time to live; ``groups``: first and last key group.
+    Args:
+        stores: stores of the variables with a time to live.
+        groups: first and last key group of the subtask.
 
     Attributes:
-        wake_at_ms: time of the next call of ``run``; None: no call is needed.
+        wake_at_ms: wall-clock time of the next call of ``run``, in milliseconds since 1970; None if all tables are
+            empty.
     """
 
     def __init__(self, stores: Sequence[Store], groups: tuple[int, int]) -> None:
@@ -34,7 +37,7 @@ class TtlSweeper:
         return self._at_ms if any(len(store.table) for store in self._stores) else None
 
     def run(self, now_ms: int) -> None:
-        """Sweep the next key group, if it is time. Must not be called while a slice is processed."""
+        """Sweep the next key group if ``wake_at_ms`` has passed. Must not be called within a unit of keys."""
         if now_ms < self._at_ms:
             return
         self._at_ms = now_ms + _EVERY_MS

@@ -1,6 +1,6 @@
-"""Rows of a slice whose keys are unprocessed: a snapshot in the middle of a slice keeps them as state.
+"""Unprocessed rows of a slice, which a snapshot in the middle of a slice stores as state.
 
-They are in no keyed table. A snapshot refers to their immutable batch, and they are ordered by key group only when they
+They are not in a keyed table. A snapshot refers to their immutable batch. They are sorted by key group only when they
 are written, so that they never delay the subtask.
 """
 
@@ -19,10 +19,13 @@ _AT_ONCE = 8192
 
 
 class UnprocessedRowsCapture(TableCapture):
-    """Capture of unprocessed rows. It knows only one change: that there were no rows and are none now.
+    """Capture of unprocessed rows. A delta is possible only if there were no rows before and there are none now.
 
     Args:
-        empty_since: the serial since which there were no rows; None: there are some.
+        table: the captured table.
+        serial: serial of the capture.
+        empty_since: serial of the first capture since which there have been no rows; None if there are rows.
+        batch: the rows; None if there are none.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class UnprocessedRowsCapture(TableCapture):
         return iter(())
 
     def forget_before(self) -> None:
-        """Do nothing: no changes are kept."""
+        """Do nothing: no changes are recorded."""
 
     def release(self) -> None:
         """Release the rows."""
@@ -67,9 +70,9 @@ class UnprocessedRows:
     """Table of the unprocessed rows of one subtask.
 
     Attributes:
-        schema: of the table in a snapshot.
-        keys: positions of the grouping key in the input.
-        rows: the input's schema.
+        schema: schema of the table in a snapshot.
+        keys: positions of the grouping-key columns in the input.
+        rows: schema of the input.
     """
 
     def __init__(self, schema: pa.Schema, keys: Sequence[int], rows: pa.Schema, max_parallelism: int) -> None:
@@ -81,7 +84,7 @@ class UnprocessedRows:
         self._empty_since: int | None = 0
 
     def capture(self, batch: pa.RecordBatch | None) -> TableCapture:
-        """Capture a table of these input rows, in their order."""
+        """Capture these input rows, with their order. None: there are no rows."""
         self._serial += 1
         if batch is not None:
             self._empty_since = None
@@ -90,10 +93,12 @@ class UnprocessedRows:
         return UnprocessedRowsCapture(self, self._serial, self._empty_since, batch)
 
     def restored(self, pieces: Iterable[StoredRows]) -> pa.RecordBatch | None:
-        """Return the rows of a snapshot, in their order but for those of different subtasks.
+        """Return the rows of a snapshot; None if there are none.
+
+        The rows of one subtask keep their order. Rows of different subtasks are interleaved.
 
         Raises:
-            CorruptSnapshot: the table is said to have changed; it is always stored whole.
+            CorruptSnapshot: a piece is a delta. The table is never stored as a delta.
         """
         batches = []
         for piece in pieces:

@@ -1,4 +1,7 @@
-"""Rows that a StatefulProcessor gets and yields: pandas frames, or Rows. Converted once per slice, for all keys."""
+"""Conversion of the rows that a StatefulProcessor gets and yields: pandas frames, or Rows.
+
+All rows of a unit are converted in one step, because a conversion per key would be expensive.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 ErrorContext = Callable[[int], Any]
-"""Makes a context that attributes errors to the key of this number."""
+"""Function that returns, for a key number, a context manager that attributes errors to this key."""
 
 
 class UserRows(ABC):
-    """Conversion of rows for a StatefulProcessor. ``output_schema``: of yielded rows."""
+    """Conversion of rows for a StatefulProcessor. ``output_schema``: schema of the rows that it yields."""
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._key_row = Row(*key_names)
@@ -35,12 +38,13 @@ class UserRows(ABC):
 
     @abstractmethod
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """Return grouping keys as the user sees them."""
+        """Convert grouping keys for ``handleInputRows`` and ``handleInitialState``."""
 
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """Return grouping keys as the handler of a timer sees them.
+        """Convert grouping keys for the handler of a timer.
 
-        Spark reads them out of its state, whatever form rows have: timestamps are naive local times, structs Rows.
+        Spark reads these keys from its state. Their types therefore do not depend on the form of rows: timestamps are
+        naive local times, structs are Rows.
         """
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
         return list(
@@ -48,7 +52,7 @@ class UserRows(ABC):
         )
 
     def key_row(self, key: Key) -> Row:
-        """Return a key as a timer's handler gets it."""
+        """Convert a key to the Row that a timer's handler gets."""
         row: Row = self._key_row(*key)
         return row
 
@@ -58,26 +62,26 @@ class UserRows(ABC):
 
     @abstractmethod
     def input_items(self, rows: Any) -> Iterator[Any]:
-        """Return the rows of one key as ``handleInputRows`` takes them."""
+        """Return the rows of one key, an element of ``split``, as the iterator for ``handleInputRows``."""
 
     @abstractmethod
     def initial_items(self, rows: Any) -> Iterator[Any]:
-        """Return the rows of one key as ``handleInitialState`` takes them, one call each."""
+        """Yield the rows of one key, an element of ``split``, as arguments for calls of ``handleInitialState``."""
 
     @abstractmethod
     def collect(self, key: int, item: Any) -> None:
-        """Check and keep an item that was yielded for the key of this number."""
+        """Check and store an item that the processor yielded for the key with this number."""
 
     @abstractmethod
     def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
-        """Return all rows collected since the last call, in order; there may be none."""
+        """Return all rows collected since the last call, in order. The batch may be empty."""
 
     def _localized(self, column: pa.Array) -> pa.Array:
         return to_session_zone(column, self._settings.time_zone)
 
 
 def _state_objects(column: pa.Array) -> list[Any]:
-    """Return values as PySpark gives those of a state."""
+    """Convert values as PySpark converts values of state."""
     kind = from_arrow_type(column.type, prefer_timestamp_ntz=True)
     convert = ArrowTableToRowsConversion._create_converter(kind, none_on_identity=True)
     objects: list[Any] = ArrowTableToRowsConversion._to_pylist(column)
@@ -85,10 +89,11 @@ def _state_objects(column: pa.Array) -> list[Any]:
 
 
 class PandasRows(UserRows):
-    """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types.
+    """``transformWithStateInPandas``: frames with the types of Spark's worker.
 
-    Integers are int64, floats float64, the index counts from 0. Keys are the values in such a frame's columns, so that
-    a null number is NaN; only integers beside it stay integers, which Spark makes floats, and so may mix up.
+    Integers are int64, floats are float64, and the index counts from 0. Keys have the values of such a frame's columns:
+    a null number is NaN. In contrast to Spark, the other integers of a key column with nulls stay integers. Spark
+    converts them to floats, so that large different keys may become equal.
     """
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
@@ -116,7 +121,7 @@ class PandasRows(UserRows):
         return objects
 
     def _null_value(self, kind: pa.DataType) -> Any:
-        """Return the value that pandas has for a null number."""
+        """Return pandas' representation of a null number of this type."""
         import pandas as pd
 
         return pd.NA if self._settings.int_extension_types and pa.types.is_integer(kind) else float("nan")
@@ -130,9 +135,9 @@ class PandasRows(UserRows):
         return parts
 
     def _differs_by_key(self, column: pa.Array) -> bool:
-        """Return True if the column's pandas type differs by key.
+        """Return True if the pandas type of the column may differ between keys.
 
-        Spark makes each key's frame of Python's objects: in some columns the type depends on nulls.
+        Spark builds the frame of each key from Python objects. In some columns the inferred type depends on nulls.
         """
         if pa.types.is_integer(column.type):
             return self._settings.int_extension_types
@@ -165,7 +170,7 @@ class PandasRows(UserRows):
             self._yielded.append((key, item))
 
     def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
-        """Convert frames of equal columns and types in one step: a conversion costs as much as many rows do."""
+        """Convert consecutive frames with equal columns and types in one step, because a conversion is expensive."""
         yielded, self._yielded = self._yielded, []
         batches, start = [], 0
         layouts = [_layout(frame) for _, frame in yielded]
@@ -210,7 +215,7 @@ class PandasRows(UserRows):
 
 
 def _layout(frame: pd.DataFrame) -> tuple[Any, ...]:
-    """Return a value that is equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
+    """Return a value that is equal for frames with equal columns and types. It is ten times as fast as ``dtypes``."""
     manager = frame._mgr
     return tuple(frame.columns), manager.blknos.tobytes(), [block.dtype for block in manager.blocks]
 
@@ -220,7 +225,7 @@ def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], null_value: Any
 
 
 def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the column with the type that pandas infers for its values, in rows."""
+    """Return the column with the type that pandas infers for its values when they come in rows."""
     import pandas as pd
 
     found: pd.Series[Any] = pd.DataFrame([(value,) for value in column])[0]
@@ -228,9 +233,10 @@ def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 class NarrowPandasRows(PandasRows):
-    """``applyInPandasWithState``: a key's frame has the types that its own rows make.
+    """``applyInPandasWithState``: the types of a key's frame depend only on the rows of this key.
 
-    Integers stay integers, and become floats where one of them is null. Keys are numpy's numbers of these types.
+    Numbers keep their width. A column of integers becomes float if any of them is null. Keys are numpy numbers of these
+    types.
     """
 
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
@@ -264,11 +270,11 @@ def _depends_on_nulls(data_type: pa.DataType) -> bool:
 
 
 class SparkRows(UserRows):
-    """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
+    """``transformWithState``: PySpark's Rows with the values of Arrow's ``to_pylist``."""
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         super().__init__(key_names, output_schema, settings)
-        # For nested Rows ``asDict`` makes a cycle of objects per row, which only the garbage collector can free.
+        # Recursive ``asDict`` creates a reference cycle per row, which only the garbage collector can free.
         self._nested = any(pa.types.is_nested(kind) for kind in output_schema.types)
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:

@@ -1,4 +1,4 @@
-"""Value state of many keys at a time: columns read from a keyed table, and written to it in one step."""
+"""Value state of many keys at a time: columns are read from a keyed table and written to it in one step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from penstock.state.vector import Mask, Rows, Vector, arrow_of
 
 
 class ValueArrays(ArrowValueState):
-    """State of a call's keys, between ``begin`` and ``flush``; outside there are none.
+    """Value state of the keys of a call. It can be used only between ``begin`` and ``flush``.
 
     Args:
-        time_zone: the session's.
+        variable: the declared variable.
+        table: its keyed table.
+        time_zone: the session's time zone.
     """
 
     def __init__(self, variable: StateVariable, table: KeyedTable, time_zone: str) -> None:
@@ -44,7 +46,7 @@ class ValueArrays(ArrowValueState):
         self._read = None
 
     def flush(self) -> None:
-        """End the call; its writes are in the table."""
+        """End the call. Its changes are already in the table."""
         self._keys, self._read = None, None
 
     def get(self) -> pa.RecordBatch:
@@ -77,7 +79,7 @@ class ValueArrays(ArrowValueState):
             self._read = None
 
     def _chosen(self, where: Where) -> tuple[list[pa.Array], Rows]:
-        """Return the selected keys' columns, and their numbers."""
+        """Return the columns of the selected keys, and the key numbers."""
         keys = self._current()
         selected = selected_keys(where, self._count)
         if where is None:
@@ -94,7 +96,7 @@ class ValueArrays(ArrowValueState):
         return self._keys
 
     def _found(self) -> tuple[pa.RecordBatch, Mask]:
-        """Return the values and their presence, read at the first access since a write."""
+        """Return the values, and a mask of the keys that have one. They are cached until the next write."""
         keys = self._current()
         if self._read is None:
             found = self.table.find(keys, self._count)
@@ -107,7 +109,7 @@ class ValueArrays(ArrowValueState):
 
 
 def _unexpired(expires: Vector, rows: Rows, present: Mask, now_ms: int) -> Mask:
-    """Return a mask of the ``present`` keys whose time to live is not over."""
+    """Return a mask of the ``present`` keys whose values have not expired."""
     moments, known = expires.read()
     lives = np.zeros(len(rows), np.bool_)
     found = rows[present]
@@ -116,7 +118,7 @@ def _unexpired(expires: Vector, rows: Rows, present: Mask, now_ms: int) -> Mask:
 
 
 def _column(values: Vector, rows: Rows, present: Mask) -> pa.Array:
-    """Copy the values, with nulls where there is none."""
+    """Copy the values to an array, with nulls for keys that are not ``present``."""
     if not present.any():
         return pa.nulls(len(rows), values.kind)
     data, valid = values.read()

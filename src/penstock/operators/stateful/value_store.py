@@ -1,4 +1,4 @@
-"""Value state: at most one row per grouping key."""
+"""Value state: at most one table row per grouping key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.state.table import KeyedTable
 
 
 class ValueStore:
-    """Values of a slice's keys, read in one step at the first access and written in one by ``flush``.
+    """Values of the keys of a unit. They are read in one step at the first access, and written in one by ``flush``.
 
-    Keys are numbered as in ``begin``. ``now_ms``: the slice's processing time, for the time to live.
+    Keys are numbered in the order of ``begin``.
     """
 
     def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
@@ -29,13 +29,13 @@ class ValueStore:
         self._written: dict[int, None] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """Begin a slice of these distinct grouping keys."""
+        """Begin a unit of these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._rows = None
 
     def get(self, key: int) -> StoredTuple | None:
-        """Return the value; None if there is none or its time to live is over."""
+        """Return the value; None if there is none or it has expired."""
         return self._loaded()[key]
 
     def put(self, key: int, value: StoredTuple | None) -> None:
@@ -44,7 +44,7 @@ class ValueStore:
         self._written[key] = None
 
     def flush(self) -> None:
-        """Write what changed; what was read stays."""
+        """Write changed values to the table. All values stay readable."""
         if not self._written:
             return
         rows = self._loaded()

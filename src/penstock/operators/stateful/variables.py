@@ -1,19 +1,19 @@
-"""State variables of a StatefulProcessor, and how each one is laid out as a keyed table.
+"""State variables of a StatefulProcessor, and the layout of their keyed tables.
 
-Every table's key begins with the grouping key's columns, under the names that they have in the DataFrame; they alone
-decide the key group. Behind them::
+The key of every table starts with the columns of the grouping key, under their names in the DataFrame. These columns
+alone determine the key group. The tables are::
 
     value state   grouping key                    -> the value's fields
-    list state    grouping key, __position        -> the element's fields; positions ascend, from 0 without gaps unless
-                                                     the list has a time to live (what expired leaves one)
+    list state    grouping key, __position        -> the element's fields; positions ascend from 0, without gaps unless
+                                                     the list has a time to live (expired elements leave gaps)
     map state     grouping key, the map key's     -> the value's fields
                   fields
-    __timers      grouping key, __expires_ms      -> nothing
-    __waiting     grouping key, __position        -> input rows whose key had not had its turn when the snapshot came
+    __timers      grouping key, __expires_ms      -> no values
+    __waiting     grouping key, __position        -> input rows whose key was unprocessed at the snapshot
 
-With a time to live the last value column is ``__expires_ms``: the row counts as gone from that moment of processing
-time on. Moments are longs, milliseconds since 1970. A field whose name is taken gets ``_1``, ``_2`` and so on behind
-it. A table is called by the variable's name, that of the timers is ``__timers``.
+With a time to live, the last value column is ``__expires_ms``: from this processing time on, the row does not exist for
+the user. Timestamps are longs, in milliseconds since 1970. A field whose name is already taken gets a suffix ``_1``,
+``_2`` and so on. The table of a variable has the variable's name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POSITION = "__position"
 EXPIRES = "__expires_ms"
 
 TIME_MODE = "time_mode"
-"""Scalar with the ``TimeMode`` of the timers' timestamps."""
+"""Name of the scalar with the ``TimeMode`` of the timers' timestamps."""
 
 _TAKEN = (KEY_GROUP_COLUMN, DELETED_COLUMN, POSITION, EXPIRES)
 
@@ -55,7 +55,7 @@ class TimeMode(StrEnum):
 
 @dataclass(frozen=True)
 class Fields:
-    """Declared Spark schema: as JSON text, for PySpark's converters, and its columns."""
+    """Declared Spark schema: as JSON text for PySpark's converters, and as Arrow columns."""
 
     spark_json: str
     columns: pa.Schema
@@ -66,8 +66,8 @@ class StateVariable:
     """State variable that ``getValueState``, ``getListState`` or ``getMapState`` declared.
 
     Attributes:
-        map_key: of a map state only.
-        ttl_ms: how long a value is there after it was written; None: for ever.
+        map_key: schema of the keys of a map state; None for other kinds.
+        ttl_ms: time to live of a value after it was written, in milliseconds. If None, it is kept for ever.
     """
 
     name: str
@@ -80,13 +80,13 @@ class StateVariable:
         return len(grouping) + len(self._own_keys())
 
     def table_schema(self, grouping: pa.Schema) -> pa.Schema:
-        """Return key columns, then value columns. ``grouping``: the grouping key's."""
+        """Return the key columns, then the value columns. ``grouping``: schema of the grouping key."""
         fields = [*grouping, *self._own_keys(), *self.value.columns]
         fields = _with_unique_names(fields, {len(grouping)} if self.kind is Kind.LIST else set())
         return pa.schema(fields if self.ttl_ms is None else [*fields, pa.field(EXPIRES, pa.int64())])
 
     def renamed(self, grouping: pa.Schema) -> dict[str, str]:
-        """Return the columns of the values whose names differ from their fields', with the fields' names."""
+        """Return the field name of each value column whose name differs from that of its field."""
         stored = self.table_schema(grouping).names[self.key_count(grouping) :]
         return {
             column: field for column, field in zip(stored, self.value.columns.names, strict=False) if column != field
@@ -100,14 +100,14 @@ class StateVariable:
         )
 
     def _own_keys(self) -> list[pa.Field]:
-        """Return the key columns after the grouping key."""
+        """Return the key columns that follow the grouping key."""
         if self.kind is Kind.LIST:
             return [pa.field(POSITION, pa.int64())]
         return list(self.map_key.columns) if self.map_key is not None else []
 
 
 def timers_schema(grouping: pa.Schema) -> pa.Schema:
-    """Return the schema of the table of timers: all of it is the key."""
+    """Return the schema of the table of timers. All its columns are key columns."""
     return pa.schema([*_with_unique_names(list(grouping), set()), pa.field(EXPIRES, pa.int64())])
 
 
@@ -123,13 +123,13 @@ def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
 
 
 def unprocessed_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """Return the schema of the table of unprocessed input rows. ``rows``: the input's."""
+    """Return the schema of the table of unprocessed input rows. ``rows``: schema of the input."""
     fields = [*grouping, pa.field(POSITION, pa.int64()), *rows]
     return pa.schema(_with_unique_names(fields, {len(grouping)}))
 
 
 def _with_unique_names(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
-    """Return the fields under distinct names; those at ``own`` are Penstock's."""
+    """Return the fields, nullable and with distinct names. ``own``: positions of fields that have reserved names."""
     due_timers = set(_TAKEN)
     result = []
     for position, field in enumerate(fields):

@@ -1,4 +1,4 @@
-"""Aggregate functions over groups of rows, a file per family."""
+"""Aggregate functions over groups of rows, one file per family."""
 
 from penstock.operators.aggregate.accumulators.base import Accumulator
 from penstock.operators.aggregate.accumulators.families import create_accumulator

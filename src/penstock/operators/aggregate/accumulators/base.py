@@ -1,10 +1,10 @@
-"""Aggregate functions over groups of rows: add raw values, merge partial results, give the final result.
+"""Aggregate functions over groups of rows: add raw values, merge partial results, return the final result.
 
-The buffers are ``Vector``s, one per field of ``AggregateCall.buffer_fields``; the same code fills the short-lived
-ones of a partial aggregation and the ones of a keyed state table. Only the rows that are given are written to.
-Semantics are Catalyst's: nulls are ignored, NaN is the largest double, integer sums are longs, decimals are exact.
+The buffers are ``Vector``s, one per field of ``AggregateCall.buffer_fields``. The same code fills the temporary buffers
+of a partial aggregation and those of a keyed state table. Only the given rows of the buffers are written.
+The semantics are Catalyst's: nulls are ignored, NaN is the largest double, integer sums are longs, decimals are exact.
 
-What a buffer holds is never changed in place but replaced: a snapshot may refer to it.
+An object in a buffer is never changed in place but replaced, because a snapshot may refer to it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from penstock.state.vector import Rows, Vector, raw_values
 
 Doubles = npt.NDArray[np.float64]
 _EXACT_LONG = 1 << 53
-"""All longs up to this one are exact as doubles, and so are the powers of ten of a long decimal's scale."""
+"""Doubles represent all longs up to this one exactly, and also the powers of ten for the scale of such a decimal."""
 
 
 class Accumulator(ABC):
-    """One aggregate function; holds no rows itself.
+    """Aggregate function. It does not hold the buffers itself.
 
     Attributes:
-        keeps_arrays: buffers that would be Python objects are better kept as arrays: see ``TableSpec``.
+        keeps_arrays: True if the table should store buffers as Arrow arrays instead of Python objects; see
+            ``TableSpec``.
     """
 
     keeps_arrays = False
@@ -40,7 +41,7 @@ class Accumulator(ABC):
         self.call = call
 
     def initial_values(self) -> list[object]:
-        """The raw values that new rows of the buffers start with."""
+        """Return the initial raw value of each buffer."""
         return [0] * len(self.call.buffer_fields(0))
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:  # noqa: B027 - null may be what there is to say
@@ -48,12 +49,12 @@ class Accumulator(ABC):
 
     @abstractmethod
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
-        """Add one row of argument values per element of ``groups`` (row numbers of the buffers, repeated at will)."""
+        """Add one row of argument values per element of ``groups``: row numbers of the buffers, which may repeat."""
 
     def partial(self, groups: Rows, count: int, arguments: Sequence[pa.Array]) -> list[pa.Array] | None:
-        """Return the buffers of ``count`` new groups as columns, if that is possible without buffers; None otherwise.
+        """Return the buffer columns of ``count`` new groups, if they can be computed directly; None otherwise.
 
-        The result is what ``add`` makes of such buffers. Every group is present.
+        The result equals that of ``add`` on new buffers. Every group must be present in ``groups``.
         """
         return None
 
@@ -63,11 +64,11 @@ class Accumulator(ABC):
 
     @abstractmethod
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        """The final results of these rows."""
+        """Return the final results of these rows of the buffers."""
 
 
 def valid_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
-    """Groups and raw values where the value is not null."""
+    """Return the groups and raw values of the rows where the value is not null."""
     raw = raw_values(values)
     if not values.null_count:
         return groups, raw
@@ -76,7 +77,7 @@ def valid_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]
 
 
 def doubles(values: pa.Array) -> Doubles:
-    """The nearest double of each number; days and microseconds are numbers, too. Arbitrary at null rows."""
+    """Return the nearest double of each value; arbitrary for nulls. Dates and times count as days or microseconds."""
     raw = raw_values(values)
     if not pa.types.is_decimal128(values.type):
         return raw.astype(np.float64)
@@ -87,9 +88,9 @@ def doubles(values: pa.Array) -> Doubles:
 
 
 def distinct_group_rounds(groups: Rows) -> Iterator[Rows]:
-    """Yield the positions of ``groups`` in parts within which no group repeats.
+    """Yield the positions of ``groups`` in parts, such that no group repeats within a part.
 
-    Each group's positions come in their order.
+    The positions of each group come in ascending order.
     """
     order = order_by(groups)
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))

@@ -20,7 +20,7 @@ _OPERATIONS = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np
 
 
 class Bits(Accumulator):
-    """``bit_and``, ``bit_or`` and ``bit_xor``; null where there was no value."""
+    """``bit_and``, ``bit_or`` and ``bit_xor``. The result is null for a group without values."""
 
     def initial_values(self) -> list[object]:
         return [-1 if self.call.function == "bit_and" else 0]
@@ -46,10 +46,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Bitmaps(Accumulator):
-    """``bitmap_construct_agg``, ``bitmap_or_agg`` and ``bitmap_and_agg``: 32,768 bits, the lowest of a byte first.
+    """``bitmap_construct_agg``, ``bitmap_or_agg`` and ``bitmap_and_agg``: 32,768 bits, least significant bit first.
 
-    One buffer: the group's bytes, or nothing as long as there is no value. Spark begins with all bits unset, or all set
-    where they are and-ed.
+    One buffer: the group's bytes, or None if there was no value. As in Spark, the result of a group without values has
+    no bit set, or all bits set for ``bitmap_and_agg``.
     """
 
     def __init__(self, call: AggregateCall) -> None:
@@ -84,9 +84,9 @@ class Bitmaps(Accumulator):
             self._keep(buffer, group, np.packbits(bits, bitorder="little"))
 
     def _combine(self, buffer: Vector, groups: Rows, values: pa.Array) -> None:
-        """Combine the buffers with values. Only the beginning of longer values counts; shorter ones lack bits.
+        """Combine the buffers with values. Longer values are truncated; shorter values are padded with unset bits.
 
-        A value that occurs again in a group changes nothing.
+        Repeated values of a group are combined once, because repetition changes nothing.
         """
         _, first = group_rows([pa.array(groups), values], len(groups))
         for group, own in by_group(groups[first], values.take(pa.array(first))):

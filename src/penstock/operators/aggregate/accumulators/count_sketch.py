@@ -1,4 +1,4 @@
-"""``count_min_sketch``: Spark's table of counts, cell by cell, and so its very bytes."""
+"""``count_min_sketch``: the same algorithm and serialized bytes as Spark's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector, raw_values
 
-_HEADER = struct.Struct(">iqii")  # version, how many values, rows and columns of the table
+_HEADER = struct.Struct(">iqii")  # version, number of values, rows of the table, columns of the table
 _PRIME = (1 << 31) - 1
 
 Longs = npt.NDArray[np.int64]
@@ -24,7 +24,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CountTable:
-    """A table of ``depth`` rows and ``width`` columns; ``factors``: by which each row multiplies a number."""
+    """Table of ``depth`` rows and ``width`` columns. ``factors``: by row, the multiplier of its hash function."""
 
     depth: int
     width: int
@@ -32,19 +32,22 @@ class CountTable:
 
     @classmethod
     def of(cls, empty: bytes) -> CountTable:
-        """Return the table of an empty sketch in Spark's bytes."""
+        """Return the table of an empty sketch that Spark serialized."""
         _, _, depth, width = _HEADER.unpack_from(empty)
         return cls(depth, width, struct.unpack_from(f">{depth}q", empty, _HEADER.size))
 
     def written(self, counts: Longs) -> bytes:
-        """Spark's bytes. Every value was counted once in each row."""
-        total = int(counts[: self.width].sum())
+        """Return Spark's serialized sketch with these counts."""
+        total = int(counts[: self.width].sum())  # every value is counted once in each row
         factors = struct.pack(f">{self.depth}q", *self.factors)
         return _HEADER.pack(1, total, self.depth, self.width) + factors + counts.astype(">i8").tobytes()
 
 
 class CountSketch(Accumulator):
-    """One buffer: the counts, row by row, or nothing without a value. ``parameters``: the ``CountTable``."""
+    """``count_min_sketch``. ``parameters``: the ``CountTable``.
+
+    One buffer: the counts as int64 bytes, row by row; None if there was no value.
+    """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)

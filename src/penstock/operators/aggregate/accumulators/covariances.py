@@ -1,7 +1,7 @@
-"""Covariances, by Catalyst's ``Covariance`` and ``PearsonCorrelation``.
+"""Covariances, with the formulas of Catalyst's ``Covariance`` and ``PearsonCorrelation``.
 
-``covar_pop``, ``covar_samp`` and ``corr``; ``regr_slope``, ``regr_intercept``, ``regr_r2`` and ``regr_sxy``. Rows where
-one of both values is null do not count.
+Functions: ``covar_pop``, ``covar_samp``, ``corr``, ``regr_slope``, ``regr_intercept``, ``regr_r2`` and ``regr_sxy``.
+Rows where either value is null do not count.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Covariance(Accumulator):
-    """``covar_pop`` and the functions like it.
+    """Covariance, correlation and linear regression.
 
-    Buffers: n, both averages, the sum of the products of deviations; for ``corr`` and lines also the sums of their
-    squares.
+    Buffers: n, both averages, and the sum of the products of deviations. ``corr``, ``regr_slope``, ``regr_intercept``
+    and ``regr_r2`` also have the sums of squared deviations.
 
-    ``parameters``: as of ``Moments``.
+    ``parameters``: as for ``Moments``.
     """
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
@@ -61,12 +61,15 @@ class Covariance(Accumulator):
             if self.call.function == "covar_samp":
                 return moment_results(products / (n - 1), n, n == 1, null)
             below = np.sqrt(squares[0] * squares[1])
-            constant = (below == 0) & (n != 1)  # a division by zero, which Spark makes null in any case
+            constant = (below == 0) & (n != 1)  # division by zero, which gives null in Spark in any mode
             return moment_results(products / below, np.where(constant, 0, n), n == 1, null)
 
 
 def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:
-    """Return a property of the line that gives y, the first argument, by x, the second; null where all x are equal."""
+    """Return a property of the regression line of y, the first argument, over x, the second argument.
+
+    The result is null where all x are equal, or for ``regr_sxy`` where there are no rows.
+    """
     n, average_y, average_x, products, *squares = sums
     if function == "regr_sxy":
         return from_fixed(products, n != 0, pa.float64())
@@ -83,7 +86,7 @@ def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:
 
 
 def _products(groups: Rows, x: Doubles, y: Doubles) -> tuple[Rows, list[Doubles]]:
-    """Return the groups that occur, and the buffers' contents of each; see ``moments``."""
+    """Return the groups that occur, and the contents of their buffers; see ``moments._moments``."""
     present, first, codes = np.unique(groups, return_index=True, return_inverse=True)
     codes, count = codes.reshape(-1), len(present)
     n = np.bincount(codes, minlength=count).astype(np.float64)
@@ -99,7 +102,7 @@ def _products(groups: Rows, x: Doubles, y: Doubles) -> tuple[Rows, list[Doubles]
 
 
 def _merge(buffers: Sequence[Vector], groups: Rows, right: Sequence[npt.NDArray[Any]]) -> None:
-    """Merge partial results into groups, which must differ."""
+    """Merge partial results into groups, which must be distinct."""
     data = [buffer.write()[0] for buffer in buffers]
     left = [column[groups] for column in data]
     n1, n2 = left[0], right[0]

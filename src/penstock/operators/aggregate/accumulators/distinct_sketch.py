@@ -1,6 +1,6 @@
-"""``approx_count_distinct``: Spark's ``HyperLogLogPlusPlusHelper``, register by register, and so its very results.
+"""``approx_count_distinct``: the algorithm of Spark's ``HyperLogLogPlusPlusHelper``, with identical results.
 
-A group has 2^p registers of a byte each, 512 with Spark's default error of 5 %: that is all that is ever kept of it.
+The state of a group is 2^p registers of one byte each: 512 bytes with Spark's default error of 5 %.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.state.vector import Rows, Vector
 _NEIGHBOURS = 6
 """Number of Spark's measured estimates over which a bias is averaged."""
 _AT_ONCE = 1 << 22
-"""Registers of a batch's groups that are filled at once."""
+"""Maximum number of registers that are filled in one pass, over all groups of a batch."""
 
 Registers = npt.NDArray[np.uint8]
 
@@ -32,9 +32,9 @@ class SketchTables:
 
     Attributes:
         precision: p; there are 2^p registers.
-        threshold: up to here linear counting is better.
-        estimates: ascending.
-        biases: of these.
+        threshold: largest estimate for which linear counting is used.
+        estimates: raw estimates, ascending.
+        biases: bias of each of these estimates.
     """
 
     precision: int
@@ -104,7 +104,7 @@ class DistinctSketch(Accumulator):
         return _rounded(estimate)
 
     def _bias(self, estimate: float) -> float:
-        """Return the average bias of the estimates that are nearest."""
+        """Return the average bias of the nearest estimates in Spark's table."""
         estimates = np.array(self._tables.estimates)
         nearest = int(np.searchsorted(estimates, estimate))
         low = max(nearest - _NEIGHBOURS + 1, 0)
@@ -119,7 +119,7 @@ def _alpha(precision: int) -> float:
 
 
 def _rounded(estimate: float) -> int:
-    """Java's ``Math.round``."""
+    """Round like Java's ``Math.round``."""
     return int(np.floor(estimate + 0.5))
 
 

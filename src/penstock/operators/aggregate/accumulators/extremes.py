@@ -1,6 +1,6 @@
-"""Functions that keep the values of some rows: ``min`` and ``max``, ``first`` and ``last``, ``min_by`` and ``max_by``.
+"""Functions that select values of rows: ``min`` and ``max``, ``first`` and ``last``, ``min_by`` and ``max_by``.
 
-Of equally good rows the order of arrival decides, as in Spark. With several subtasks, that order is random.
+Ties are decided by the order of arrival, as in Spark. With several subtasks, that order is undefined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype, raw_values
 
 
 class FirstOrLast(Accumulator):
-    """``first`` and ``last``: the value, and if there was one, because the value may be null.
+    """``first`` and ``last``. Buffers: the value, and a flag that is set if there was a value, which may be null.
 
     ``parameters``: True if nulls are skipped.
     """
@@ -62,7 +62,7 @@ class FirstOrLast(Accumulator):
 
 
 class BestRow(Accumulator):
-    """``min_by`` and ``max_by``. Buffers: the value, and the value that it is ordered by."""
+    """``min_by`` and ``max_by``. Buffers: the value, and its ordering value."""
 
     def initial_values(self) -> list[object]:
         return [_nothing(self.call.input_type), _nothing(self.call.second_type)]
@@ -78,13 +78,13 @@ class BestRow(Accumulator):
 
 
 def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array], largest: bool) -> None:
-    """Keep of each group the row with the largest (or smallest) value in the last column, of equal ones the last.
+    """Keep for each group the row with the largest (or smallest) value in the last column. The last row wins a tie.
 
     Rows where that value is null do not count.
 
     Args:
         buffers: one per column.
-        groups: by row of the columns.
+        groups: group of each row of the columns.
     """
     rows = np.flatnonzero(validity(columns[-1]))
     if not len(rows):
@@ -102,9 +102,9 @@ def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Arra
 
 
 def _present(groups: Rows) -> tuple[Rows, Rows]:
-    """Return each group that occurs once, and the position of every element's group among these."""
+    """Return the distinct groups, and for each element the position of its group among these."""
     most = int(groups.max()) + 1
-    if most > 2 * len(groups):  # few of many groups: sorting is cheaper than a scan of all
+    if most > 2 * len(groups):  # few of many groups occur: sorting is cheaper than scanning all groups
         present, indices = np.unique(groups, return_inverse=True)
         return present, indices.reshape(-1)
     occurs = np.zeros(most, np.bool_)
@@ -113,12 +113,12 @@ def _present(groups: Rows) -> tuple[Rows, Rows]:
 
 
 def _nothing(kind: pa.DataType) -> object:
-    """The raw value of a new row."""
+    """Return the raw value of a new row."""
     return None if Vector(kind).raw.dtype.kind == "O" else 0
 
 
 class Extreme(Accumulator):
-    """``min`` and ``max``, which also compute ``bool_and``, ``bool_or``, ``every``, ``some`` and ``any``."""
+    """``min`` and ``max``, to which ``bool_and``, ``bool_or``, ``every``, ``some`` and ``any`` are mapped."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -128,7 +128,7 @@ class Extreme(Accumulator):
         dtype = raw_dtype(self.call.input_type)
         if dtype.kind == "O":
             return [None]
-        if dtype.kind == "f":  # fmin ignores NaN and so keeps it only where there is nothing else: NaN is the largest
+        if dtype.kind == "f":  # NaN is the largest value; fmin returns it only if there is no other value
             return [-np.inf if self._max else np.nan]
         return [np.iinfo(dtype).min if self._max else np.iinfo(dtype).max]
 
@@ -140,7 +140,7 @@ class Extreme(Accumulator):
         groups, raw = valid_values(groups, values)
         data, valid = buffers[0].write()
         smaller = np.fmin if data.dtype.kind == "f" else np.minimum
-        with np.errstate(invalid="ignore"):  # NaN is a value like others
+        with np.errstate(invalid="ignore"):  # no warning for NaN, which is an ordinary value
             (np.maximum if self._max else smaller).at(data, groups, raw)
         valid[groups] = True
 
@@ -155,9 +155,9 @@ class Extreme(Accumulator):
 class BestRows(Accumulator):
     """``max_by(x, y, k)`` and ``min_by(x, y, k)``: the values of the k best rows, the best first.
 
-    Buffers: the values, and those they are ordered by. Of equally good rows the earlier ones are first.
+    Buffers: the values, and their ordering values. Of rows with equal ordering values, earlier rows come first.
 
-    ``parameters``: how many rows are kept.
+    ``parameters``: k, the number of rows that are kept.
     """
 
     def __init__(self, call: AggregateCall) -> None:
@@ -190,22 +190,24 @@ class BestRows(Accumulator):
 
 
 def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
-    """Return the position of each owner's largest (or smallest) value, of equal ones the last; orders as ``ranks``.
+    """Return the position of each owner's largest (or smallest) value; of equal values, the last position.
+
+    Values are ordered as by ``ranks``.
 
     Args:
         array: at least one value of each owner; a null is less than any value.
-        owners: by value, from 0 to below ``count``.
+        owners: owner of each value, in ``[0, count)``.
     """
     positions = _bests(array, owners, count, largest)
     lasts = np.zeros(count, np.int64)
-    lasts[owners[positions]] = positions  # the last assignment stays
+    lasts[owners[positions]] = positions  # the last assignment to an index wins
     return lasts
 
 
 def _bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
-    """Return the positions of all values that are their owner's best.
+    """Return the positions of all values that equal the best value of their owner.
 
-    Structs are compared field by field: the first field leaves few rows for the others.
+    Structs are compared field by field. After the first field, few rows are usually left.
     """
     positions = np.arange(len(array))
     if array.null_count:
@@ -225,9 +227,9 @@ def _at(array: pa.Array, positions: Rows) -> pa.Array:
 
 
 def _numbers(array: pa.Array) -> Ranks:
-    """Return numbers that order as ``ranks`` does among values that are not null; all nulls are equal.
+    """Return numbers that order values that are not null as ``ranks`` does. All nulls get the same number.
 
-    Integers, dates and times are numbers already.
+    Integers, dates and times are used as they are.
     """
     values = fixed_values(array)
     if values is None or values.dtype.kind == "f":
@@ -236,7 +238,7 @@ def _numbers(array: pa.Array) -> Ranks:
 
 
 def _extreme(numbers: Ranks, owners: Rows, count: int, largest: bool) -> Rows:
-    """Return the positions of the numbers that are their owner's largest, or smallest."""
+    """Return the positions of the numbers that equal the largest (or smallest) number of their owner."""
     bounds = np.iinfo(np.int64)
     best = np.full(count, bounds.min if largest else bounds.max)
     (np.maximum if largest else np.minimum).at(best, owners, numbers)

@@ -40,7 +40,7 @@ _CLASSES: dict[Family, type[Accumulator]] = {
 
 
 def create_accumulator(call: AggregateCall) -> Accumulator:
-    """The accumulator of a call."""
+    """Create the accumulator of a call."""
     if call.distinct:
         return DistinctValues(call, create_accumulator(replace(call, distinct=False)))
     return _CLASSES[FUNCTIONS[call.function]](call)

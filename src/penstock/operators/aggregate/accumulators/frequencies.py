@@ -1,6 +1,6 @@
 """Functions of value frequencies: ``percentile``, ``median``, ``percentile_cont``, ``percentile_disc``, ``mode``.
 
-A group keeps each different value with its count, as Spark does, and so gives Spark's exact results.
+As in Spark, a group stores each distinct value with its count. The results are exact and equal Spark's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.state.vector import Rows, Vector, raw_values
 
 
 class Frequencies(Accumulator):
-    """Counts of values. Two buffers: the different values, and how often each came.
+    """Counts of values. Buffers: the distinct values, and their counts.
 
-    A second argument is the frequency of a row.
+    An optional second argument gives the frequency with which a row's value counts.
     """
 
     def initial_values(self) -> list[object]:
@@ -45,7 +45,7 @@ class Frequencies(Accumulator):
         store_lists(buffers, *merge_equal_values(*with_stored_lists(buffers, groups[counted], added)))
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        """Append the lists as they are. Equal values are merged when a list has doubled, not with every batch."""
+        """Append the lists. Equal values are merged only when a list's length has doubled, not for every batch."""
         held, counts = (buffer.write()[0] for buffer in buffers)
         crowded = []
         columns = (plain_objects(partial) for partial in partials)
@@ -68,7 +68,10 @@ class Frequencies(Accumulator):
         return values
 
     def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
-        """Return the owner of each value (its index among these rows, ascending), all values, counts and ranks."""
+        """Return the owners, values, counts and ranks of all values of these rows.
+
+        An owner is an index into ``rows``; owners ascend.
+        """
         owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
         owners, [values, counts] = merge_equal_values(owners, columns)
         return owners, values, raw_values(counts), ranks(values)
@@ -77,8 +80,8 @@ class Frequencies(Accumulator):
 class Percentile(Frequencies):
     """Exact percentiles.
 
-    ``parameters``: the percentages, True if values descend, and how a position between two values is resolved:
-    ``between`` them, at the ``next`` or at the ``last`` one.
+    ``parameters``: the percentages; True if values are sorted in descending order; and the result at a position between
+    two values: interpolated (``between``), the ``next`` value, or the ``last`` value before the position.
     """
 
     def __init__(self, call: AggregateCall) -> None:
@@ -100,7 +103,7 @@ class Percentile(Frequencies):
         return percentile_results(found, self.call.result_type)
 
     def _at(self, numbers: Doubles, until: Rows, percentage: float) -> float:
-        """Return a percentile as Spark's ``getPercentile``. ``until``: cumulative counts of the numbers."""
+        """Return a percentile like Spark's ``getPercentile``. ``until``: cumulative counts of the numbers."""
         total = int(until[-1])
         if self._between == "next":
             return float(numbers[np.searchsorted(until, int(np.ceil(total * percentage)))])
@@ -109,14 +112,14 @@ class Percentile(Frequencies):
         low, high = (float(numbers[np.searchsorted(until, index + 1)]) for index in (below, above))
         if below == above or low == high or self._between == "last":
             return low
-        with np.errstate(all="ignore"):  # infinities
+        with np.errstate(all="ignore"):  # no warnings for infinities
             return low + (position - below) * (high - low)
 
 
 class Mode(Frequencies):
-    """``mode``: the value that comes most often.
+    """``mode``: the most frequent value.
 
-    ``parameters``: True if the least of several is given, otherwise the largest.
+    ``parameters``: True if the smallest of several most frequent values is the result, False for the largest.
     """
 
     def __init__(self, call: AggregateCall) -> None:
@@ -138,7 +141,7 @@ class Mode(Frequencies):
 
 
 def merge_equal_values(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """Merge equal values of an owner into one, with the sum of their counts; owners ascend."""
+    """Merge equal values of an owner and add up their counts. Return the owners, ascending, and the columns."""
     values, counts = columns
     codes, first = group_rows([pa.array(owners), values], len(owners))
     totals = np.zeros(len(first), np.int64)

@@ -1,4 +1,4 @@
-"""``listagg``, also called ``string_agg``: texts or bytes joined by a separator."""
+"""``listagg``, also called ``string_agg``: strings or binaries joined by a separator."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from penstock.state.vector import Rows, Vector
 
 @dataclass(frozen=True)
 class Direction:
-    """Sort direction of one of the expressions that values are ordered by."""
+    """Sort direction of one ordering expression."""
 
     ascending: bool
     nulls_first: bool
 
 
 class ListAgg(Accumulator):
-    """``listagg``. Buffers: the values as they come, and the struct that each is ordered by, if that is not itself.
+    """``listagg``. Buffers: the values in the order of arrival, and the struct by which each value is ordered.
 
-    ``parameters``: the separator, and the ``Direction`` of each expression in their order. Equal values stay in the
-    order in which they came.
+    There is no second buffer if values are ordered by themselves or not ordered. ``parameters``: the separator, and the
+    ``Direction`` of each ordering expression. The sort is stable.
     """
 
     def __init__(self, call: AggregateCall) -> None:

@@ -1,7 +1,7 @@
-"""``collect_list``, ``collect_set`` and ``collect_union``: the values themselves.
+"""``collect_list``, ``collect_set`` and ``collect_union``.
 
-A group's list is one value of its row in the state, as it is in Spark's; it is written anew when the group gets more,
-and held until the group is closed.
+The list of a group is one value of its row in the state, as in Spark. The whole list is written again when the group
+gets more values. It is kept until the group is closed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from penstock.state.vector import Rows, Vector
 
 
 def sizes_of(lists: pa.Array) -> Rows:
-    """Return the number of values of each list; 0 where it is null."""
+    """Return the number of values of each list; 0 for null."""
     sizes: Rows = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     return sizes
 
 
 def flattened(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """Return the values of lists, which are equally long in all columns, and the group of each value."""
+    """Return the group of each value in the lists, and the flattened columns.
+
+    In each row the lists of all columns must be equally long.
+    """
     return np.repeat(groups, sizes_of(columns[0])), [column.flatten() for column in columns]
 
 
 def with_stored_lists(
     buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]
 ) -> tuple[Rows, list[pa.Array]]:
-    """Return the values that these groups store, followed by new ones, and the group of each value."""
+    """Return the group of each value, and the columns: the stored values of these groups, then the new values."""
     stored_rows, held = stored_lists(buffers, np.unique(groups))
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(held, columns, strict=True)]
     return np.concatenate([stored_rows, groups]), both
 
 
 def stored_lists(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
-    """Return the values that these groups store in their lists, and the group of each value."""
+    """Return the group of each value in the stored lists of these groups, and the flattened columns."""
     return flattened(groups, [buffer.to_arrow(groups) for buffer in buffers])
 
 
 def store_lists(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
-    """Store these values as the lists of their groups; ``groups`` ascend."""
+    """Store these values as the lists of their groups. ``groups`` must ascend."""
     present, sizes = np.unique(groups, return_counts=True)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     for buffer, column in zip(buffers, columns, strict=True):
@@ -56,10 +59,11 @@ def store_lists(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Ar
 
 
 class Lists(Accumulator):
-    """``collect_list``, ``collect_set`` and ``collect_union``: values in the order in which they come.
+    """``collect_list``, ``collect_set`` and ``collect_union``: values in the order of arrival.
 
-    The latter two keep values that differ in Spark's sense, floats normalized. ``parameters``: True if nulls are
-    skipped.
+    ``collect_set`` and ``collect_union`` keep distinct values, with normalized floats.
+
+    ``parameters``: True if nulls are skipped.
     """
 
     keeps_arrays = True
@@ -102,7 +106,7 @@ class Lists(Accumulator):
         self._append(buffers[0], groups, owners, values)
 
     def _append(self, buffer: Vector, touched: Rows, groups: Rows, values: pa.Array) -> None:
-        """Append ``values`` to the lists of ``groups``; each of ``touched`` has a list from now on."""
+        """Append ``values`` to the lists of ``groups``. Each group in ``touched`` gets a list, which may be empty."""
         if self._distinct:
             groups, values = self._new_values(buffer, groups, values)
         present = np.unique(touched)
@@ -114,7 +118,7 @@ class Lists(Accumulator):
         buffer.set(present, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ordered, buffer.kind))
 
     def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
-        """Return the first of equal values, without those that are stored already."""
+        """Return the distinct values that are not stored yet, and their groups."""
         values = normalize_floats(values)
         owners, [both] = with_stored_lists([buffer], groups, [values])
         _, first = group_rows([pa.array(owners), both], len(owners))
@@ -127,7 +131,7 @@ class Lists(Accumulator):
 
 
 def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
-    """Yield every group with its values as ``plain_objects``, in their order."""
+    """Yield every group with its values, as ``plain_objects`` in their order."""
     order = order_by(groups)
     objects = plain_objects(values.take(pa.array(order)))
     ordered = groups[order]
@@ -138,11 +142,11 @@ def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
 
 
 class DistinctValues(Accumulator):
-    """DISTINCT function over session windows: each group keeps the different values itself.
+    """Function with DISTINCT over session windows: each group stores its distinct argument values.
 
-    Two sessions may become one, and the distinct values are known then only from the values of both. So these are part
-    of the session's row, and the function is computed from them when the session is yielded. Buffers: a list per
-    argument; the values at one position are one row's.
+    When two sessions are merged, the distinct values of the result must be computed from the values of both. Therefore
+    the values are stored in the session's row, and the function is evaluated when the session is emitted. Buffers: one
+    list per argument; the values at one position belong to one row.
     """
 
     def __init__(self, call: AggregateCall, function: Accumulator) -> None:

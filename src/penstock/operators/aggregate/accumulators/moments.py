@@ -1,7 +1,7 @@
 """Central moments: ``variance``, ``stddev``, ``skewness`` and ``kurtosis``; ``regr_sxx`` and ``regr_syy``.
 
-The formulas are those of Catalyst's ``CentralMomentAgg``: number, average and moments of two sets of values give those
-of both together. Sums of doubles depend on the order of rows in the last digits, as they do in Spark.
+The formulas are those of Catalyst's ``CentralMomentAgg``: the count, average and moments of a union are computed from
+those of its two parts. As in Spark, the last digits of the results depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Doubles = npt.NDArray[np.float64]
 class Moments(Accumulator):
     """Central moments.
 
-    Buffers: n, the average, then the sums of the second to fourth powers of deviations, as far as they are needed.
+    Buffers: n, the average, then the sums of the second to fourth powers of deviations, as far as the function needs
+    them.
 
-    ``parameters``: whether null is the result where Catalyst would divide by zero; NaN otherwise.
+    ``parameters``: True if the result is null where Catalyst would divide by zero; otherwise it is NaN.
     """
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
@@ -70,15 +71,18 @@ class Moments(Accumulator):
 
 
 def moment_results(results: Doubles, n: Doubles, undefined: npt.NDArray[np.bool_], null: bool) -> pa.Array:
-    """Return results of groups with ``n`` values: null without any, null or NaN where undefined."""
+    """Return the results of groups with ``n`` values as an array.
+
+    The result is null for a group without values. Where it is ``undefined``, it is null if ``null`` is set, else NaN.
+    """
     results = np.where(undefined, np.nan, results)
     return from_fixed(results, (n != 0) & ~undefined if null else n != 0, pa.float64())
 
 
 def _moments(groups: Rows, values: Doubles, width: int) -> tuple[Rows, list[Doubles]]:
-    """Return the groups that occur, and the buffers' contents of each.
+    """Return the groups that occur, and the contents of their buffers.
 
-    Deviations are taken from a value of the group first: then equal values have an average that is exactly theirs.
+    A value of the group is subtracted first. As a result, the average of equal values is exactly that value.
     """
     present, first, codes = np.unique(groups, return_index=True, return_inverse=True)
     codes, count = codes.reshape(-1), len(present)
@@ -94,7 +98,7 @@ def _moments(groups: Rows, values: Doubles, width: int) -> tuple[Rows, list[Doub
 
 
 def _merge(buffers: Sequence[Vector], groups: Rows, right: Sequence[npt.NDArray[Any]]) -> None:
-    """Merge partial results into groups, which must differ."""
+    """Merge partial results into groups, which must be distinct."""
     data = [buffer.write()[0] for buffer in buffers]
     left = [column[groups] for column in data]
     n1, n2 = left[0], right[0]

@@ -1,11 +1,10 @@
-"""``percentile_approx``: a summary of sorted values by Greenwald and Khanna, queried as in Spark.
+"""``percentile_approx``: the quantile summary of Greenwald and Khanna, queried as in Spark.
 
 See "Space-efficient online computation of quantile summaries", 2001.
 
-A sample stands for ``width`` values up to and with its own, and its rank is uncertain by ``slack`` more. What a batch
-adds is exact, so a summary that is added to and then thinned out keeps ``width + slack`` within twice the error that
-the accuracy allows, and with it every answer within that error. Few values are never thinned out and have Spark's very
-answers.
+A sample represents ``width`` values: its own and smaller ones. The uncertainty of its rank is ``slack``. The summary of
+a batch is exact. Merging and thinning keep ``width + slack`` within twice the error that the accuracy allows, so that
+every result is within that error. Few values are never thinned out; the results then equal Spark's.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from penstock.state.arrays import storage_dtype, validity
 from penstock.state.vector import Rows, Vector
 
 _ROOM = 4096
-"""Samples that are always kept. A summary that exceeds this and four per unit of accuracy is thinned out."""
+"""Number of samples up to which a summary is never thinned out. The limit is ``4 * accuracy`` if that is larger."""
 
 Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Ascending samples; ``least`` and ``most``: the smallest and largest rank, from 1, that each may have."""
+    """Samples in ascending order. ``least`` and ``most``: smallest and largest possible rank of each, from 1."""
 
     values: Doubles
     least: Longs
@@ -45,13 +44,13 @@ class Summary:
 
     @classmethod
     def exact(cls, values: Doubles) -> Summary:
-        """Return the summary of these values."""
+        """Return the exact summary of these values."""
         ranks = np.arange(1, len(values) + 1)
         return cls(values[np.argsort(_order(values), kind="stable")], ranks, ranks)
 
     @classmethod
     def stored(cls, values: list[float] | None, widths: list[int] | None, slacks: list[int] | None) -> Summary:
-        """Return the summary that ``buffers`` returned; without widths and slacks the samples are all values."""
+        """Return the summary from the result of ``buffers``. Without widths and slacks, the samples are all values."""
         samples = np.array(values or [], np.float64)
         if widths is None:
             return cls.exact(samples)
@@ -59,17 +58,17 @@ class Summary:
         return cls(samples, least, least + np.array(slacks, np.int64))
 
     def buffers(self) -> tuple[list[float], list[int] | None, list[int] | None]:
-        """Values, widths, slacks."""
+        """Return the values, widths and slacks. Widths and slacks are None if the summary is exact."""
         widths, slacks = np.diff(self.least, prepend=0), self.most - self.least
         if len(widths) == self.count and not slacks.any():
             return self.values.tolist(), None, None
         return self.values.tolist(), widths.tolist(), slacks.tolist()
 
     def merged(self, other: Summary) -> Summary:
-        """Return the summary of both.
+        """Return the summary of the values of both summaries.
 
-        A rank increases by at least that of the last smaller sample of the other summary, and by less than that of its
-        first larger one.
+        The rank of a sample increases by at least the rank of the last smaller sample of the other summary. It
+        increases by less than the rank of the first larger sample of the other summary.
         """
         mine, others = _order(self.values), _order(other.values)
         parts = [
@@ -82,7 +81,7 @@ class Summary:
         return Summary(values[order], least, most)
 
     def thinned(self, accuracy: int) -> Summary:
-        """Return a summary of as few samples as its error allows; the first and the last stay."""
+        """Return a summary with as few samples as the accuracy allows, including the first and the last sample."""
         uncertain = 2 * self.count // accuracy
         kept, last = [0], len(self.values) - 1
         while kept[-1] < last:
@@ -91,7 +90,7 @@ class Summary:
         return Summary(self.values[kept], self.least[kept], self.most[kept])
 
     def quantiles(self, percentages: Sequence[float], accuracy: int) -> list[float]:
-        """Spark's ``QuantileSummaries.query``."""
+        """Return the values at these percentages (0 to 1), like Spark's ``QuantileSummaries.query``."""
         error = 1.0 / accuracy
         widths = np.diff(self.least, prepend=0)
         allowed = int((widths + self.most - self.least).max()) // 2
@@ -110,7 +109,7 @@ class Summary:
 
 
 class Quantiles(Accumulator):
-    """``percentile_approx``. ``parameters``: the percentages, the accuracy."""
+    """``percentile_approx``. ``parameters``: the percentages and the accuracy."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -151,22 +150,25 @@ class Quantiles(Accumulator):
 
 
 def _shifted(samples: Summary, other: Summary, before: Longs) -> tuple[Longs, Longs]:
-    """Return the ranks in the merged summary, given how many samples of the other one precede each."""
+    """Return the smallest and largest ranks of the samples in the merged summary.
+
+    ``before``: by sample, the number of samples of the other summary that precede it.
+    """
     least = np.concatenate([[0], other.least])[before]
     most = np.concatenate([other.most - 1, [other.count]])[before]
     return samples.least + least, samples.most + most
 
 
 def _order(values: Doubles) -> Longs:
-    """Longs that order as Java's doubles do: -0.0 before 0.0, NaN last."""
+    """Return longs that sort as Java's doubles do: -0.0 before 0.0, NaN last."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
 
 
 def percentile_results(found: Sequence[Sequence[float] | None], result_type: pa.DataType) -> pa.Array:
-    """Return percentiles as values of the type that Spark gives them; None is null.
+    """Return the percentiles of each group as an array of Spark's result type; None gives null.
 
-    A group's result is all of its percentiles where the type is an array, or else the only one.
+    If the type is an array, a group's result has all of its percentiles. Otherwise it is the only percentile.
     """
     if not pa.types.is_list(result_type):
         return _percentile_array(
@@ -180,7 +182,7 @@ def percentile_results(found: Sequence[Sequence[float] | None], result_type: pa.
 
 
 def _percentile_value(number: float, kind: pa.DataType) -> Any:
-    """A double as the raw value of the result's type."""
+    """Convert a double to a value of the result's type."""
     if pa.types.is_decimal128(kind):
         return Decimal(repr(number)).quantize(Decimal(1).scaleb(-kind.scale))
     return number if pa.types.is_floating(kind) else int(number)

@@ -40,11 +40,11 @@ def count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> None
         data += amounts * len(groups) if isinstance(amounts, int) else amounts.sum()
     else:
         np.add.at(data, groups, amounts)
-    valid[groups] = True  # a count is never null: 0 is known as well
+    valid[groups] = True  # a count is never null, even if it is 0
 
 
 _SAFE_LONG = float(1 << 62)
-"""Below this bound, estimated in doubles, a sum of longs cannot overflow."""
+"""A sum of longs cannot overflow if its upper bound, computed in doubles, is below this limit."""
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _LIMB = (1 << 32) - 1
 _LONG_OVERFLOW = (
@@ -58,10 +58,12 @@ _INTERVAL_OVERFLOW = (
 
 
 class Sum(Accumulator):
-    """``sum`` and ``avg``: a running sum, and if there was a value (sum) or the number of values (avg).
+    """``sum`` and ``avg``.
 
-    The second buffer being set while the sum is null marks a sum that overflowed, for good: of decimals, or of longs by
-    ``try_sum``.
+    Buffers: the running sum, then a flag that is set after the first value (``sum``) or the number of values (``avg``).
+
+    If the second buffer is set while the sum is null, the sum has overflowed and stays null. This happens to sums of
+    decimals, and to sums of longs in ``try_sum``.
     """
 
     def __init__(self, call: AggregateCall) -> None:
@@ -108,7 +110,7 @@ class Sum(Accumulator):
         else:
             data, valid = companion.write()
             data[groups if isinstance(seen, int) else groups[seen != 0]] = 1
-            valid[groups] = True  # never null: "not seen" is a value as well
+            valid[groups] = True  # never null: False means that there was no value
 
     def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
         data, valid = sums.write()
@@ -116,7 +118,7 @@ class Sum(Accumulator):
         if self.call.ansi and data.dtype.kind == "i" and not _cannot_overflow(data, groups, values):
             _add_exactly(data, groups, values, _INTERVAL_OVERFLOW if self._interval else _LONG_OVERFLOW)
         else:
-            with np.errstate(all="ignore"):  # inf - inf is NaN and a long wraps, without a warning
+            with np.errstate(all="ignore"):  # no warning if inf - inf gives NaN or a long wraps
                 np.add.at(data, groups, values)
         valid[groups] = True
 
@@ -130,7 +132,7 @@ class Sum(Accumulator):
             self._add_or_overflow(buffers, groups, values.tolist())
 
     def _add_or_overflow(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
-        """Add value by value; None stands for a partial sum that overflowed."""
+        """Add the values one by one. None is a partial sum that overflowed."""
         data, valid = buffers[0].write()
         seen = buffers[1].read()[0]
         started = {group for group in groups.tolist() if seen[group]}
@@ -184,7 +186,7 @@ class Sum(Accumulator):
 
 
 def _cannot_overflow(data: npt.NDArray[np.int64], groups: Rows, added: npt.NDArray[np.int64]) -> bool:
-    """Return True if no order of adding to these elements of ``data`` can leave the range of a long."""
+    """Return True if adding these values in any order cannot exceed the range of a long."""
     held = data if len(data) <= len(groups) else data[groups]
     return _magnitude(held) + len(added) * _magnitude(added) < _SAFE_LONG
 
@@ -194,7 +196,7 @@ def _magnitude(values: npt.NDArray[np.int64]) -> float:
 
 
 def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64], overflow: str) -> None:
-    """Add row by row, as Spark does: the first intermediate sum out of range is the error."""
+    """Add row by row, as Spark does: the first intermediate sum out of range raises the error."""
     for group, value in zip(groups.tolist(), values.tolist(), strict=True):
         total = int(data[group]) + value
         if not _LONG_MIN <= total <= _LONG_MAX:
@@ -203,7 +205,10 @@ def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[
 
 
 def _decimal_sums(groups: Rows, values: pa.Array, known: npt.NDArray[np.bool_]) -> tuple[Rows, list[int | None]]:
-    """Return exact sums by group. 32-bit limbs are summed in int64, which holds for 2^31 rows, then joined."""
+    """Return the groups that occur, and their exact sums.
+
+    32-bit limbs are summed as int64, which cannot overflow for fewer than 2^31 rows, and then combined.
+    """
     low, high = decimal_words(values)
     low, high = low[known], high[known]
     present, codes = np.unique(groups, return_inverse=True)
@@ -216,6 +221,6 @@ def _decimal_sums(groups: Rows, values: pa.Array, known: npt.NDArray[np.bool_]) 
 
 
 def _half_up(numerator: int, denominator: int) -> int:
-    """Division rounded half away from zero, as Java's HALF_UP."""
+    """Return the quotient, rounded half away from zero, like Java's HALF_UP."""
     quotient = (2 * abs(numerator) + denominator) // (2 * denominator)
     return quotient if numerator >= 0 else -quotient

@@ -1,1 +1,1 @@
-"""User functions in a process of their own: ``function.isolation=process``."""
+"""User functions in separate processes: ``function.isolation=process``."""

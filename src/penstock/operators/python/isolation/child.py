@@ -1,8 +1,8 @@
-"""The function process: a fresh interpreter that runs the operators of one subtask that call user functions.
+"""Function process: a fresh interpreter that runs those operators of one subtask that call user functions.
 
-The main thread runs them, as they would run in the slot; a second one listens, so that the end of the slot ends this
-process whatever the main thread does. Where the kernel can (Linux), it also kills this process with the slot's thread,
-so that not even a call that holds the GIL outlives a slot that was killed.
+The main thread runs the operators as the slot would. A second thread reads the socket, so that this process ends with
+the slot even while the main thread is busy. On Linux the kernel also kills this process when the slot's thread ends.
+Therefore even a call that holds the GIL does not outlive a killed slot.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(descriptor: int, parent: int) -> None:
 
 def _die_with(parent: int) -> None:
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # with another libc the end of the socket ends this process
+        with suppress(OSError, AttributeError):  # without prctl, the end of the socket ends this process
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
@@ -65,7 +65,7 @@ def _listen(connection: socket.socket, requests: queue.SimpleQueue[tuple[Kind, p
 
 
 class _FunctionRunner:
-    """Chain of operators that serves requests."""
+    """Chain of operators that handles requests."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class _FunctionRunner:
         self._result_columns = 0
 
     def handle(self, kind: Kind, payload: pa.Buffer) -> None:
-        """Carry out one request and respond. A failure is a response, too."""
+        """Handle one request and send the responses. A failure is sent as a response."""
         began = time.perf_counter()
         try:
             match kind:

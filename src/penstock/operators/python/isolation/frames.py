@@ -1,4 +1,4 @@
-"""Protocol of a slot and a function process over their socket: frames of a kind, a length and a payload.
+"""Protocol between a slot and a function process over a socket. A frame has a kind, a length and a payload.
 
 ::
 
@@ -10,8 +10,8 @@
                                     <-     DONE | FAILED
     CLOSE                           ->     ends
 
-There is at most one request under way. Rows travel as an Arrow IPC stream of one batch, so they say what they are.
-Specs are pickled: both ends are one program, and the socket is a pair that nobody else can reach.
+At most one request is pending. Rows are sent as an Arrow IPC stream of one batch, which includes the schema. Specs are
+pickled: both ends run the same program, and no other process can reach the socket pair.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Kind(IntEnum):
 
 
 def send(connection: socket.socket, kind: Kind, payload: Any = b"") -> None:
-    """Send a frame, blocking. ``payload``: anything with the buffer protocol.
+    """Send a frame. Blocks until it is sent. ``payload``: any object with the buffer protocol.
 
     Raises:
-        OSError: the other end is gone.
+        OSError: the other end closed the connection.
     """
     view = memoryview(payload).cast("B")
     connection.sendall(_HEAD.pack(kind, view.nbytes))
@@ -49,11 +49,11 @@ def send(connection: socket.socket, kind: Kind, payload: Any = b"") -> None:
 
 
 def receive(connection: socket.socket) -> tuple[Kind, pa.Buffer]:
-    """Receive the next frame, blocking.
+    """Receive the next frame. Blocks until it has arrived.
 
     Raises:
-        EOFError: the other end is gone, perhaps in the middle of a frame.
-        OSError: the connection broke.
+        EOFError: the other end closed the connection, possibly in the middle of a frame.
+        OSError: the connection failed.
     """
     head = bytearray(_HEAD.size)
     _fill(connection, memoryview(head))
@@ -72,7 +72,7 @@ def _fill(connection: socket.socket, view: memoryview) -> None:
 
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return the batch as a payload; of a slice only its own rows."""
+    """Encode a batch as a payload. If the batch is a slice, only its own rows are encoded."""
     measured = pa.MockOutputStream()  # a growing stream would copy its content repeatedly
     _write(batch, measured)
     buffer = pa.allocate_buffer(measured.size())
@@ -86,5 +86,5 @@ def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
 
 
 def decode(payload: pa.Buffer) -> pa.RecordBatch:
-    """Return the batch of a payload, without a copy."""
+    """Decode the batch of a payload, without a copy."""
     return pa.ipc.open_stream(payload).read_next_batch()

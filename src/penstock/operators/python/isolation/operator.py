@@ -1,11 +1,12 @@
-"""Function processes: one operator in the slot stands for those that call user functions in another process.
+"""Operator in the slot that replaces operators which call user functions; these run in a function process.
 
 A step of the subtask does not wait for the function: a slice is sent, and its results are collected in later steps.
-Meanwhile the operator is busy: it takes no further input, so that at most one slice is in the process, and holds the
-watermark, so that none passes its rows.
-Only before a barrier (``finish_epoch``) does it wait, for the current call and for the end of the epoch's iterators, as
-an operator in the slot would compute that long. While the process starts, no input is taken, so that no barrier waits
-for that.
+Meanwhile the operator takes no further input, so that at most one slice is in the process. It also holds the watermark,
+so that no watermark overtakes these rows.
+
+The operator waits only before a barrier (``finish_epoch``): for the current call, and for the end of the epoch's
+iterators. An operator in the slot would take this time, too. The operator takes no input while the process starts, so
+that no barrier waits for the start.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)
 
 
 def isolated(specs: Sequence[OperatorSpec], on_response: Callable[[], None]) -> tuple[OperatorSpec, ...]:
-    """Return the chain with every run of neighbors that call user functions moved into a process of its own.
+    """Return the chain with operators that call user functions replaced by operators with function processes.
+
+    Adjacent operators with user functions share one process.
 
     Args:
-        on_response: wakes the subtask; called on other threads.
+        specs: the chain.
+        on_response: wakes the subtask; it is called on other threads.
     """
     result: list[OperatorSpec] = []
     for spec in specs:
@@ -75,7 +79,10 @@ def _isolated_spec(specs: tuple[OperatorSpec, ...], on_response: Callable[[], No
 
 
 class IsolatedOperator(Operator):
-    """Stand-in for operators in a function process; see the module's text. ``specs`` have no state at a barrier."""
+    """Operator for ``specs``, which run in a function process; see the module's docstring.
+
+    ``specs`` must not have state at a barrier.
+    """
 
     def __init__(self, specs: tuple[OperatorSpec, ...], on_response: Callable[[], None]) -> None:
         self._specs = specs
@@ -95,7 +102,7 @@ class IsolatedOperator(Operator):
         self._process = FunctionProcess(task, self._on_response)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        # A response is pending here only if one step brings several batches.
+        # A response is pending here only if one step passes several batches.
         yield from self._responses(wait=True)
         self._called_this_epoch = True
         self._send_request(Kind.PROCESS, encode(self._wire.outgoing(batch)))
@@ -153,7 +160,7 @@ def _error_of_response(content: Mapping[str, Any]) -> PenstockError:
     return error
 
 
-# ---- what crosses the socket ----
+# ---- wire forms ----
 
 
 class _WholeRows:
@@ -171,11 +178,11 @@ class _WholeRows:
         yield batch
 
     def check_complete(self, label: str) -> None:
-        """Check that the epoch is complete."""
+        """Do nothing: there are no pending rows to check at the end of an epoch."""
 
 
 class _Arguments:
-    """Wire form of a single scalar function: its arguments are sent and its results received; the rows stay here."""
+    """Wire form of a single scalar function: arguments are sent and results are received. The rows stay in the slot."""
 
     result_columns = 1
 

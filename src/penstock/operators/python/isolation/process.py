@@ -1,4 +1,4 @@
-"""The slot's end of a function process: starts it, sends requests, takes responses, detects its end."""
+"""Slot's end of a function process: starts it, sends requests, receives responses, and detects its exit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from penstock.operators.python.isolation.frames import Kind, receive, send
 from penstock.operators.python.isolation.task import Task
 
 HELD_BYTES = 8 << 20
-"""Limit of results that were not taken; beyond it the process blocks. A larger batch is held alone."""
+"""Limit for the bytes of results that were received but not taken. Above it the process blocks. A larger batch is
+received alone."""
 CLOSE_TIMEOUT_S = 0.3
-"""A process whose call lasts longer is killed: a slot's threads have a second to end."""
+"""Time in seconds after which a process is killed if its call still runs. A slot's threads have one second to end."""
 EXIT_TIMEOUT_S = 5.0
-"""Time limit for the exit status of a process whose socket is closed already."""
+"""Time limit in seconds to wait for the exit status of a process that has closed its socket."""
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[3]); "
     "from penstock.operators.python.isolation.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
-"""Program of the process. It takes over ``sys.path``: Spark may have added paths to it."""
+"""Program of the process. It copies the slot's ``sys.path``, to which Spark may have added paths."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,19 @@ class Response:
 
 
 class FunctionProcess:
-    """Function process of one thread, which must live as long: where the kernel can, both die at the same time.
+    """Function process that is started by one thread of the slot.
 
-    A fresh interpreter, not a fork: Spark's workers have threads and open sockets by now. It starts in the background;
-    the first request waits for it.
+    The thread must live as long as the process: on Linux the kernel kills the process when the thread ends.
+
+    The process is a fresh interpreter, not a fork, because Spark's worker has threads and open sockets at this time. It
+    starts in the background; the result of the first request is delayed until it has started.
 
     Args:
-        task: what it runs.
-        on_response: called on another thread whenever there is something to take; must be quick.
+        task: the task that the process runs.
+        on_response: called on another thread after each response and after the exit of the process; it must be fast.
 
     Raises:
-        FunctionError: the functions cannot be sent to another process.
+        FunctionError: the functions cannot be pickled.
     """
 
     def __init__(self, task: Task, on_response: Callable[[], None]) -> None:
@@ -80,10 +83,10 @@ class FunctionProcess:
         return self._process.pid
 
     def request(self, kind: Kind, payload: object = b"") -> None:
-        """Send a request; the one before must have been answered.
+        """Send a request. The responses to the previous request must have been taken.
 
         Raises:
-            FunctionError: the process has ended.
+            FunctionError: the process has exited.
         """
         try:
             send(self._connection, kind, payload)
@@ -91,10 +94,10 @@ class FunctionProcess:
             raise self._exit_error() from problem
 
     def take_response(self, wait: bool) -> Response | None:
-        """Return the next response. None if there is none yet and the caller does not ``wait``.
+        """Return the next response; None if there is none yet and ``wait`` is False.
 
         Raises:
-            FunctionError: the process has ended, and every answer was taken.
+            FunctionError: the process has exited, and all responses were taken.
         """
         with self._changed:
             if wait:
@@ -110,11 +113,14 @@ class FunctionProcess:
         return None
 
     def close(self) -> None:
-        """End the process. Functions between two calls run their ``finally`` blocks; a call in progress is killed."""
+        """End the process. User iterators run their ``finally`` blocks, unless a call takes ``CLOSE_TIMEOUT_S``.
+
+        After this time the process is killed.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the process may have exited already
             send(self._connection, Kind.CLOSE)
         try:
             self._process.wait(CLOSE_TIMEOUT_S)
@@ -127,7 +133,7 @@ class FunctionProcess:
         self._connection.close()
 
     def _listen(self) -> None:
-        """Receive responses, on a thread of its own."""
+        """Receive responses; runs on a separate thread."""
         try:
             while True:
                 response = Response(*receive(self._connection))
@@ -150,7 +156,7 @@ class FunctionProcess:
             status = self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return FunctionError(self._label, "EOFError: its process closed its connection and lives on")
-        # The message has no process id, so that the same end at the same position gives the same message.
+        # The message has no process id, so that the same failure at the same position gives the same message.
         how = f"was killed by {_signal_name(-status)}" if status < 0 else f"exited with status {status}"
         return FunctionError(self._label, f"the end of its process, which {how}")
 

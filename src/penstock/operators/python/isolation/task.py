@@ -1,4 +1,4 @@
-"""Task that a function process is started with."""
+"""Task that a function process runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Task:
     """Operators in order, each with its context.
 
     Attributes:
-        label: who failed, where no operator says it better.
-        result_columns: number of columns at the end of each batch that are returned; 0: all.
+        label: name in errors that do not name an operator themselves.
+        result_columns: number of trailing columns of each batch that are returned; 0 for all columns.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True)
 class WorkerState:
-    """Spark's state of a Python worker: ``TaskContext.get()`` and ``SparkFiles``."""
+    """Spark's global state of a Python worker: ``TaskContext.get()`` and ``SparkFiles``."""
 
     task_context: dict[str, Any] | None
     files_directory: str | None
@@ -50,7 +50,7 @@ class WorkerState:
         return cls(fields, SparkFiles._root_directory if SparkFiles._is_running_on_worker else None)
 
     def adopt(self) -> None:
-        """Set up this process alike. The context is a plain one: a barrier belongs to the slot."""
+        """Set this state in the current process. The context is a plain ``TaskContext``, never a barrier context."""
         from pyspark import SparkFiles, TaskContext
 
         if self.task_context is not None:
