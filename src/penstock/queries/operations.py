@@ -289,7 +289,7 @@ class QueryOperations:
     def _run(self, operation: Operation, carry_out: Callable[[], object]) -> None:
         try:
             outcome = carry_out()
-        except Exception as problem:  # noqa: BLE001 - whoever asks is told
+        except Exception as problem:  # noqa: BLE001 - the client receives it
             with about(query_id=operation.query_id):
                 log.warning("%s of query %s failed: %s", operation.verb.value, operation.query_id, problem)
             ended = replace(

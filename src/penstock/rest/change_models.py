@@ -73,10 +73,9 @@ class QueryPatch(Patch):
 
 
 class OperationProgress(BaseModel):
-    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be, while the query is
-    rescaled or resumed; slots given back while it is suspended or stopped; slots that acknowledged a snapshot that is
-    taken; rows written of one that is exported; bytes of those that are verified; thousandths of each table of two that
-    are compared; 0 of 1 while one is deleted, copied or forked, and while files are collected."""
+    """``message``: the current step. ``done`` of ``total`` counts, by operation: rescale and resume: running slots;
+    suspend and stop: released slots; take a snapshot: slots that acknowledged it; export: written rows; verification:
+    bytes; comparison: thousandths of each table; deletion, copy, fork and collection: 0 of 1."""
 
     message: Redacted
     done: int

@@ -62,7 +62,7 @@ def _all_queries() -> tuple[list[QueryFacts], list[Operation]]:
 
 @router.get("/queries/{query_id}", response_model=QueryResource, responses=responses(404))
 async def show_query(query_id: QueryId, service: ThisService) -> Response:
-    """One query: what it is to be, and what it is. The ``ETag`` is the spec's."""
+    """Return one query with its spec, the requested state, and its status. The ``ETag`` is the spec's."""
     facts, running = _one_query(query_id)
     resource = query_resource(facts, service)
     again = partial(_one_query, query_id)

@@ -78,6 +78,14 @@ def answers(fleet: Fleet, *lines: tuple[Any, ...]) -> list[Any]:
     return [eval(row["said"]) for row in fleet.process(rows(*lines))]
 
 
+def test_the_plan_names_what_a_processor_keeps() -> None:
+    prefix = "by key, until the processor deletes it: "
+    assert spec_of(Processor()).keeps == f"{prefix}nothing"
+    assert spec_of(Processor(), TimeMode.EVENT_TIME).keeps == f"{prefix}timers until they are due"
+    counted = Processor(on_init=lambda self, handle: handle.getValueState("n", LONG))
+    assert spec_of(counted).keeps == f"{prefix}n (value)"
+
+
 # -- what it sees -----------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ def list_command(url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_
 def show_command(
     query: QueryName, url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_json: AsJson = False
 ) -> None:
-    """Show a query: what it is and is to be, its dataflow, why it failed and what it recovered from."""
+    """Show a query: its requested and its actual state, its dataflow, its failure and its recoveries."""
     from penstock.cli.query.printing import print_query
 
     with reported() as console:

@@ -151,7 +151,7 @@ class KeyMatches:
     def __init__(self, side: JoinSide, found: TableRows, order: Rows, candidates: Candidates) -> None:
         self.candidates = candidates
         self._side = side
-        self._emit_matched_left = found
+        self._found = found
         self._order = order
         self._columns: dict[int, pa.Array] = {}
 
@@ -162,19 +162,19 @@ class KeyMatches:
     def column(self, position: int) -> pa.Array:
         """Return the column at this position for all of these rows."""
         if position not in self._columns:
-            self._columns[position] = _column(self._side, self._emit_matched_left, position, self._order)
+            self._columns[position] = _column(self._side, self._found, position, self._order)
         return self._columns[position]
 
     def matched(self) -> Mask:
-        data, valid = self._emit_matched_left.values[-1].read()
-        rows = self._emit_matched_left.rows[self._order]
+        data, valid = self._found.values[-1].read()
+        rows = self._found.rows[self._order]
         matched: Mask = data[rows].astype(np.bool_) & valid[rows]
         return matched
 
     def keys(self, positions: Rows) -> list[pa.Array]:
         """Return the table's key columns for the rows at these positions."""
         chosen = pa.array(self._order[positions])
-        return [key.take(chosen) for key in self._emit_matched_left.keys]
+        return [key.take(chosen) for key in self._found.keys]
 
 
 class JoinSideState:

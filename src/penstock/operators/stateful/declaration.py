@@ -122,4 +122,4 @@ class StatefulDeclaration(OperatorSpec):
             for one in self.variables
         ]
         timers = [] if self.time_mode is TimeMode.NONE else ["timers until they are due"]
-        return f"by key, until the processor deletes it: {', '.join([*described, *timers]) or 'null_value'}"
+        return f"by key, until the processor deletes it: {', '.join([*described, *timers]) or 'nothing'}"

@@ -130,14 +130,14 @@ def unprocessed_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
 
 def _with_unique_names(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
     """Return the fields, nullable and with distinct names. ``own``: positions of fields that have reserved names."""
-    due_timers = set(_TAKEN)
+    taken = set(_TAKEN)
     result = []
     for position, field in enumerate(fields):
         name = field.name
         number = 0
-        while name in due_timers and position not in own:
+        while name in taken and position not in own:
             number += 1
             name = f"{field.name}_{number}"
-        due_timers.add(name)
+        taken.add(name)
         result.append(field.with_name(name).with_nullable(True))
     return result
