@@ -31,7 +31,7 @@ app.add_typer(snapshot_app, name="snapshot")
 
 @app.callback()
 def main() -> None:
-    """Runs PySpark streaming DataFrames as continuous dataflows."""
+    """Run PySpark streaming DataFrames as continuous dataflows."""
 
 
 @app.command()

@@ -42,8 +42,10 @@ class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotifyCheckpointComplete(msgspec.Struct, frozen=True, tag=True):
-    """To every subtask: the checkpoint is complete and logged, and epochs up to ``committed_epoch`` are committed, so
-    their messages need not be captured any more."""
+    """To every subtask: the checkpoint is complete and in the log.
+
+    Epochs up to ``committed_epoch`` are committed, so subtasks no longer have to capture their messages.
+    """
 
     checkpoint: CheckpointId
     committed_epoch: int
@@ -64,10 +66,11 @@ class AssignSplits(msgspec.Struct, frozen=True, tag=True):
 
 
 class SourceIdle(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source: all of them are idle and nothing is left. Event time may rise to ``watermark_us``,
-    the largest that one of them has seen (None: no row was ever seen).
+    """To every reader of a source: all of them are idle, and no split is left.
 
-    ``END_OF_TIME_US``: everything is read, so event time ends at once, also in operators that generate watermarks.
+    Event time may advance to ``watermark_us``, the largest watermark of these readers (None: there was no row yet).
+
+    ``END_OF_TIME_US``: all input is read, so event time ends at once, also in operators that generate watermarks.
     """
 
     vertex: int
@@ -75,8 +78,10 @@ class SourceIdle(msgspec.Struct, frozen=True, tag=True):
 
 
 class AdvanceWatermark(msgspec.Struct, frozen=True, tag=True):
-    """To one reader: event time may rise to ``watermark_us``, which other readers have reached, after its frontier.
-    That is the input that is there now."""
+    """To one reader: event time may advance to ``watermark_us`` after the reader's frontier.
+
+    Other readers have reached this watermark. The frontier is the end of the input that is available now.
+    """
 
     vertex: int
     index: int
@@ -84,8 +89,10 @@ class AdvanceWatermark(msgspec.Struct, frozen=True, tag=True):
 
 
 class FreezeReaders(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source: endless splits end with the input that is there now. Requests and statuses from
-    before this message are void and must be repeated."""
+    """To every reader of a source: endless splits end with the input that is available now.
+
+    Requests and statuses from before this message are void and must be repeated.
+    """
 
     vertex: int
 
@@ -98,16 +105,20 @@ class PauseReaders(msgspec.Struct, frozen=True, tag=True):
 
 
 class PollAgain(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source: ask the external system once more which input there is, and read it.
-    ``PollCompleted`` with this number follows. Numbers rise."""
+    """To every reader of a source: ask the external system once more for input, and read it.
+
+    ``PollCompleted`` with this number follows. Numbers rise.
+    """
 
     vertex: int
     number: int
 
 
 class NoMoreSplits(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source, once per Generation: no split will be assigned any more. A reader ends when it has
-    read what it holds. It follows ``SourceIdle``."""
+    """To every reader of a source, once per generation: no more splits will be assigned.
+
+    A reader ends when it has read its splits. This message follows ``SourceIdle``.
+    """
 
     vertex: int
 

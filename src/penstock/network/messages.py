@@ -78,9 +78,11 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deploy(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
-    first start), of which snapshot (0). ``access``: to the location, if that is on an object store. ``paused``: sources
-    read nothing before ``PauseReaders``."""
+    """Driver to slot, after all slots have registered: number of the slot, its peers and what to restore.
+
+    ``peers``: host and port by slot. Without a snapshot (0) the slot starts empty. ``access``: access to the location
+    if that is on an object store. ``paused``: sources read nothing before ``PauseReaders``.
+    """
 
     slot: int
     peers: list[tuple[str, int]]

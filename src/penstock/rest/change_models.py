@@ -73,9 +73,12 @@ class QueryPatch(Patch):
 
 
 class OperationProgress(BaseModel):
-    """``message``: the current step. ``done`` of ``total`` counts, by operation: rescale and resume: running slots;
-    suspend and stop: released slots; take a snapshot: slots that acknowledged it; export: written rows; verification:
-    bytes; comparison: thousandths of each table; deletion, copy, fork and collection: 0 of 1."""
+    """Progress of an operation. ``message``: the current step.
+
+    ``done`` of ``total`` counts, by operation: rescale and resume: running slots; suspend and stop: released slots;
+    taking a snapshot: slots that acknowledged it; export: written rows; verification: bytes; comparison: thousandths of
+    each table; deletion, copy, fork and collection: 0 of 1.
+    """
 
     message: Redacted
     done: int
@@ -88,10 +91,12 @@ class OperationError(BaseModel):
 
 
 class OperationResource(FromAttributes):
-    """Work that takes its time. ``parallelism``: what the query is rescaled to. ``snapshot``: the one that was taken or
-    deleted, exported, forked, copied or verified, null where several were; ``freed_files``, ``freed_bytes``: what went
-    with them; ``location``: where it was written to; ``verification``, ``diff``: what was found. ``progress``: null
-    once it has ended."""
+    """Long-running operation on a query.
+
+    ``parallelism``: target of a rescale. ``snapshot``: the snapshot that was taken, deleted, exported, forked, copied
+    or verified; null if there were several. ``freed_files``, ``freed_bytes``: files that were removed. ``location``:
+    target of an export, fork or copy. ``verification``, ``diff``: results. ``progress``: null after the end.
+    """
 
     id: str
     query_id: str

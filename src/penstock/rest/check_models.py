@@ -14,11 +14,14 @@ class DamageResource(FromAttributes):
 
 
 class VerificationResource(FromAttributes):
-    """``sections``, ``bytes``: that were read and are intact. ``damaged``: how many damages there are, 0 if everything
-    is intact; ``damage``: the first 100 of them. ``orphan_files``, ``orphan_bytes``: that no snapshot refers to and a
-    collection removes, which is no damage; ``unsettled_files``, ``unsettled_bytes``: that are newer than the newest
-    snapshot. ``unused_known``: whether these could be told; not if only one snapshot was verified, nor while the
-    metadata of one is damaged."""
+    """Result of a verification.
+
+    ``sections``, ``bytes``: number of intact sections, and bytes read. ``damaged``: number of damages, 0 if everything
+    is intact. ``damage``: the first 100 damages. ``orphan_files``, ``orphan_bytes``: files that no snapshot refers to;
+    a collection removes them, and they are no damage. ``unsettled_files``, ``unsettled_bytes``: files that are newer
+    than the newest snapshot. ``unused_known``: False if orphans could not be determined: only one snapshot was
+    verified, or the metadata of one is damaged.
+    """
 
     log_entries: int
     snapshots: int
@@ -34,8 +37,11 @@ class VerificationResource(FromAttributes):
 
 
 class TableDiff(FromAttributes):
-    """Rows of a state table. ``keys``: null where the plan does not tell them: rows are compared whole then, and none
-    is ``changed``. ``problem``: why they could not be compared; otherwise empty."""
+    """Comparison of the rows of one state table.
+
+    ``keys``: key columns; null if the plan does not name them. Rows are compared as a whole then, and none is
+    ``changed``. ``problem``: the reason why the rows could not be compared, otherwise empty.
+    """
 
     operator_id: str
     operator: str
@@ -48,8 +54,11 @@ class TableDiff(FromAttributes):
 
 
 class SourceDiff(FromAttributes):
-    """``rows_in``: read in between. ``found``, ``finished``, ``moved``: splits. ``state_changed``: discovery has found
-    something or let go of something."""
+    """Progress of one source between two snapshots.
+
+    ``rows_in``: rows read in between. ``found``, ``finished``, ``moved``: numbers of splits. ``state_changed``: True if
+    the state of discovery differs.
+    """
 
     operator_id: str
     name: str

@@ -101,8 +101,11 @@ class ServiceResource(BaseModel):
 
 
 class QueryResource(BaseModel):
-    """One query. ``run_id`` is new with each start; ``id`` stays for the life of its checkpoint location.
-    ``last_progress``: Spark's progress of the newest epoch that had rows."""
+    """One query.
+
+    ``run_id`` is new with each start; ``id`` stays the same for the life of its checkpoint location. ``last_progress``:
+    Spark's progress of the newest epoch that had rows.
+    """
 
     id: str
     run_id: str
@@ -148,8 +151,11 @@ class EdgeResource(FromAttributes):
 
 
 class GraphResource(BaseModel):
-    """The dataflow; ``vertices`` in topological order. ``input_limit_bytes``: what may be queued in front of a subtask,
-    over all its inputs. ``output_limit_bytes``: what is queued behind one when it takes no more input."""
+    """Dataflow of a query. ``vertices`` are in topological order.
+
+    ``input_limit_bytes``: maximum of queued bytes in front of a subtask, over all its inputs. ``output_limit_bytes``:
+    queued output bytes at which a subtask takes no more input.
+    """
 
     generation: int
     parallelism: int
@@ -160,10 +166,13 @@ class GraphResource(BaseModel):
 
 
 class SubtaskCapture(FromAttributes):
-    """One subtask in one checkpoint. ``start_delay_ms``: trigger to first barrier. ``alignment_ms``: first barrier to
-    last. ``sync_ms``: the subtask stood still. ``async_ms``: writing beside it. ``inflight_bytes``: captured;
-    ``inflight_persisted_bytes``: of them, written anew; ``inflight_processed_bytes``: taken from its inputs between
-    first barrier and last."""
+    """One subtask in one checkpoint.
+
+    ``start_delay_ms``: from the trigger to the first barrier. ``alignment_ms``: from the first barrier to the last.
+    ``sync_ms``: time for which the subtask processed nothing. ``async_ms``: time of writing in the background.
+    ``inflight_bytes``: captured bytes. ``inflight_persisted_bytes``: the part of them that was written anew.
+    ``inflight_processed_bytes``: bytes taken from the inputs between the first barrier and the last.
+    """
 
     vertex: int
     index: int
@@ -181,10 +190,14 @@ class SubtaskCapture(FromAttributes):
 
 
 class CheckpointSummary(FromAttributes):
-    """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, which newer one made
-    it superfluous, or which limit it waited for. ``snapshot_id``: what it is called among the snapshots, once it is
-    complete. ``unaligned_subtasks``: how many captured what the barrier overtook. ``inflight_rows``: that it holds,
-    each once, with those that a recovery left to read. ``inflight_bytes``: captured."""
+    """One checkpoint.
+
+    ``requested``: True if a user requested it. ``acknowledged``: number of slots that acknowledged it. ``reason``: why
+    it failed, which newer checkpoint made it superfluous, or which limit it waited for. ``snapshot_id``: id of its
+    snapshot once it is complete. ``unaligned_subtasks``: number of subtasks whose barrier overtook rows.
+    ``inflight_rows``: rows in flight in the snapshot, each counted once, including rows that a recovery has not read
+    yet. ``inflight_bytes``: captured bytes.
+    """
 
     checkpoint: int
     generation: int
@@ -216,8 +229,11 @@ class CheckpointPage(BaseModel):
 
 
 class RestartResource(FromAttributes):
-    """One recovery: ``failed_generation`` ended because of ``cause``, ``generation`` goes on from ``restored_from``
-    (empty: from the beginning). ``running_at_ms``: null while it is under way. ``given_up``: the query ended first."""
+    """One recovery: ``failed_generation`` ended because of ``cause``.
+
+    ``generation`` continues from ``restored_from`` (empty: from the beginning). ``running_at_ms``: null while the
+    recovery is in progress. ``given_up``: True if the query ended first.
+    """
 
     failed_generation: int
     generation: int

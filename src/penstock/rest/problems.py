@@ -52,8 +52,11 @@ class InvalidValue(BaseModel):
 
 
 class Problem(BaseModel):
-    """RFC 9457. ``type`` is ``about:blank``: the status says what kind it is, ``detail`` names the thing and the way
-    out. ``error`` is Penstock's class of it, where there is one."""
+    """Problem document of RFC 9457.
+
+    ``type`` is ``about:blank``: the status tells the kind of problem. ``detail`` names the thing and the way out.
+    ``error``: Penstock's exception class, if there is one.
+    """
 
     type: str = "about:blank"
     title: str

@@ -47,9 +47,12 @@ def change_query(
     service: ThisService,
     if_match: Annotated[str | None, Header(description="The ETag that GET gave, or *.", max_length=200)] = None,
 ) -> Response:
-    """Change the spec by a JSON merge patch. Interval and alignment are changed at once: 200. Rescaling, suspending,
-    resuming and stopping take their time: 202, and the operation. What the spec says already changes nothing, with
-    whatever tag: while an operation is on its way there, it is given again with 202, and else the answer is 200."""
+    """Change the spec by a JSON merge patch.
+
+    Interval and alignment change at once, with status 200. Rescaling, suspending, resuming and stopping take time: the
+    answer is 202 with the operation. A patch that equals the current spec changes nothing, with any tag: the answer is
+    202 with the operation that is still in progress, otherwise 200.
+    """
     said, resume_from = patch.spec or SpecPatch(), patch.resume_from
     with _DECIDING:
         facts = find_query(query_id)

@@ -32,9 +32,12 @@ class Changes(StrEnum):
 
 
 class OptionResource(BaseModel):
-    """``name``: what stands behind ``spark.penstock.``. Values are texts as one could write them, and null where none
-    is said. ``value``: what counts now. ``at_start``: what the query was started with; only an option that changes
-    ``now`` may have another value since. ``is_default``: ``value`` is ``default``."""
+    """One option. ``name``: the part after ``spark.penstock.``.
+
+    Values are texts as in an option, or null if there is none. ``value``: the current value. ``at_start``: the value at
+    the start of the query; only options that can change while it runs (``now``) may have another value since.
+    ``is_default``: True if ``value`` equals ``default``.
+    """
 
     name: str
     value: str | None
@@ -65,7 +68,7 @@ _DEFAULTS = option_texts(Options())
 
 @router.get("/configuration", response_model=ConfigurationResource, responses=responses(404))
 async def show_configuration(query_id: QueryId) -> Response:
-    """The options of the query: what counts now, what it was started with, and what is the default."""
+    """Return the options of the query: current values, values at its start, and defaults."""
     configured = options, spec = _configured(query_id)
     return KeptAnswer(_resource(options, spec).model_dump_json(), configured, partial(_configured, query_id))
 

@@ -20,8 +20,11 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["logs"])
 
 
 class LogRecord(BaseModel):
-    """``number`` rises with every line. ``generation``: null where a line is about none. ``slot``: null of the
-    driver's lines. ``exception``: the end of the traceback, if something was raised."""
+    """One log line. ``number`` rises with every line.
+
+    ``generation``: null for lines without one. ``slot``: null for lines of the driver. ``exception``: the end of the
+    traceback of an exception.
+    """
 
     number: int
     at_ms: int
@@ -47,8 +50,10 @@ async def list_logs(
     before: Annotated[int | None, Query(ge=1, le=LARGEST, description="Older than the line of this number.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = PAGE,
 ) -> Response:
-    """The newest lines about this query that Penstock logged in the driver, and in the slots, which tell the driver
-    twice a second: 1,000 are remembered."""
+    """Return the newest log lines about this query.
+
+    The driver keeps the last 1,000 lines of its own and of the slots, which send theirs twice per second.
+    """
     facts = access, _ = _logged(query_id)
     lines, more = QUERY_LOGS.page(query_id, LEVELS[level], before, limit)
     records = [_record(one, access) for one in lines]

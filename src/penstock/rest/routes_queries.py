@@ -49,7 +49,7 @@ Ordinal = Annotated[int, Path(ge=1, le=LARGEST)]
 
 @router.get("/queries", response_model=QueryList, responses=responses())
 async def list_queries(service: ThisService) -> Response:
-    """The queries of this driver: those that run, then those that ended last."""
+    """Return the queries of this driver: running queries first, then those that ended last."""
     known, running = _all_queries()
     resource = QueryList(queries=[query_resource(facts, service) for facts in known])
     return KeptAnswer(resource.model_dump_json(), (known, running), _all_queries)
@@ -75,7 +75,7 @@ def _one_query(query_id: str) -> tuple[QueryFacts, list[Operation]]:
 
 @router.get("/queries/{query_id}/graph", response_model=GraphResource, responses=responses(404))
 async def show_graph(query_id: QueryId) -> Response:
-    """The dataflow, with the newest figures of every subtask (about half a second old)."""
+    """Return the dataflow with the newest metrics of every subtask (about half a second old)."""
     facts = find_query(query_id)
     return KeptAnswer(graph_resource(facts).model_dump_json(), facts, partial(find_query, query_id))
 

@@ -85,8 +85,11 @@ def take(query_id: QueryId, requested: SnapshotRequest, idempotency_key: Idempot
     responses=responses(404, 409),
 )
 def delete(query_id: QueryId, snapshot: SnapshotId) -> Response:
-    """Delete a snapshot, one that was asked for, too, but never the newest, which the query goes on from. The operation
-    tells what went with it."""
+    """Delete a snapshot, periodic or requested.
+
+    The newest one cannot be deleted, because the query would recover from it. The operation reports the files that were
+    removed.
+    """
     return accepted(_deletion(query_id, [snapshot]))
 
 
@@ -98,16 +101,20 @@ def delete(query_id: QueryId, snapshot: SnapshotId) -> Response:
     responses=responses(404, 409),
 )
 def delete_several(query_id: QueryId, snapshot: Snapshots) -> Response:
-    """Delete these snapshots, all of them or, if one of them is refused, none. The operation tells what went with
-    them."""
+    """Delete these snapshots: all of them, or none if one is refused.
+
+    The operation reports the files that were removed.
+    """
     return accepted(_deletion(query_id, snapshot))
 
 
 @router.patch("/{snapshot:snapshot}", response_model=SnapshotSummary, responses=responses(404, 409))
 def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Response:
-    """Change its label or note. One with a label is kept until it is deleted or loses it; without, it is again what it
-    was: one that was taken periodically may be collected. Answers when the location's owner has done it, which takes
-    about a second."""
+    """Change the label or note of a snapshot.
+
+    A snapshot with a label is kept until it is deleted or loses the label. A periodic one may be collected after that.
+    The answer comes when the location's owner has made the change, after about a second.
+    """
     facts = find_query(query_id)
     checkpoint = opened_location(facts).record(snapshot).checkpoint
     requested = rq.LabelSnapshot(checkpoint, patch.named("label"), patch.named("note"))

@@ -33,8 +33,10 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapsho
     responses=responses(404, 409),
 )
 def verify(query_id: QueryId, requested: VerificationRequest) -> Response:
-    """Read every file that the snapshots need, byte for byte. The operation tells how far it is, and in the end what is
-    damaged; it succeeds whatever that is."""
+    """Read every file that the snapshots need, byte by byte.
+
+    The operation reports its progress and finally the damage. It succeeds even if there is damage.
+    """
     facts = find_query(query_id)
     if requested.snapshot:
         with suppress(CorruptSnapshot):  # the result of the operation reports the damage
@@ -54,8 +56,10 @@ def compare(
     snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")],
     requested: ComparisonRequest,
 ) -> Response:
-    """Count what changed from this snapshot to another: rows of state, splits of sources, rows in flight. The operation
-    tells how far it is, and in the end what was found."""
+    """Count the differences from this snapshot to another: rows of state, splits of sources, rows in flight.
+
+    The operation reports its progress and finally the result.
+    """
     facts = find_query(query_id)
     opened = opened_location(facts)
     operation = compare_snapshots(facts, opened.record(snapshot), opened.record(requested.to))
@@ -70,6 +74,8 @@ def compare(
     responses=responses(404, 409),
 )
 def collect(query_id: QueryId) -> Response:
-    """Remove files that no snapshot refers to, such as a crash leaves; a verification tells of them before. The
-    operation tells what went."""
+    """Remove files that no snapshot refers to, for example after a crash.
+
+    A verification lists them. The operation reports the files that were removed.
+    """
     return accepted(begun(collect_files(find_query(query_id))))

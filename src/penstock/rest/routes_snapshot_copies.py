@@ -44,8 +44,10 @@ BEGIN = {
     responses=responses(404, 409),
 )
 def export(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
-    """Write the snapshot as files that other programs read, into a new folder below the export root. The operation
-    tells how far it is, and in the end where they are."""
+    """Write the snapshot as files for other programs, into a new folder below the export root.
+
+    The operation reports its progress and finally the folder.
+    """
     return _begun(query_id, snapshot, requested, request, Verb.EXPORT_SNAPSHOT)
 
 
@@ -57,8 +59,10 @@ def export(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, re
     responses=responses(404, 409),
 )
 def fork(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
-    """Make a new folder below the export root a checkpoint location where a query of its own begins with the snapshot;
-    this one is not disturbed. The operation tells in the end where it is."""
+    """Make a new folder below the export root a checkpoint location for a new query that starts with the snapshot.
+
+    This query is not disturbed. The operation finally reports the folder.
+    """
     return _begun(query_id, snapshot, requested, request, Verb.FORK_SNAPSHOT)
 
 
@@ -70,8 +74,11 @@ def fork(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, requ
     responses=responses(404, 409),
 )
 def copy(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
-    """Have the snapshot in an archive below the export root, where no query ever runs: a new folder becomes one, and
-    one of this query's snapshots is added to. The operation tells in the end where it is."""
+    """Copy the snapshot to an archive below the export root. No query ever runs in an archive.
+
+    A new folder becomes an archive. A folder with snapshots of this query gets one more. The operation finally reports
+    the folder.
+    """
     return _begun(query_id, snapshot, requested, request, Verb.COPY_SNAPSHOT)
 
 

@@ -51,8 +51,10 @@ register_url_convertor("snapshot", _SnapshotName())
 
 @router.get("/snapshots", response_model=SnapshotList, responses=responses(404))
 def list_stored(query_id: QueryId) -> Response:
-    """All snapshots at the query's checkpoint location, as they were at most a quarter of a second ago; damaged ones
-    say so in ``problem``."""
+    """Return all snapshots at the query's checkpoint location, at most a quarter of a second old.
+
+    ``problem`` describes a damaged one.
+    """
     facts = _about_now(query_id)
     known = find_query(query_id)
     found = list_snapshots(opened_location(known), now_ms(), known.view.pinned)

@@ -17,9 +17,12 @@ FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 
 class SnapshotSummary(FromAttributes):
-    """``kind``: ``periodic`` or ``requested``. ``exclusive_bytes``: what would go with it. ``in_lineage``: recovery may
-    choose it. ``problem``: why its metadata cannot be read; empty otherwise. ``not_deletable``: why deleting it is
-    refused now; empty if it can be deleted."""
+    """One snapshot. ``kind``: ``periodic`` or ``requested``.
+
+    ``exclusive_bytes``: bytes that a deletion would free. ``in_lineage``: True if a recovery may choose it.
+    ``problem``: the reason why its metadata cannot be read; otherwise empty. ``not_deletable``: the reason why a
+    deletion would be refused now; empty if it can be deleted.
+    """
 
     id: str
     checkpoint: int
@@ -108,8 +111,11 @@ class StoredSubtask(FromAttributes):
 
 
 class BottleneckResource(FromAttributes):
-    """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told.
-    ``subtask``: the one with most of it; -1 if none has more than the others."""
+    """Bottleneck of a snapshot.
+
+    ``vertex``: the vertex that all others waited for; empty if there is none. ``explanation``: how it was determined.
+    ``subtask``: the subtask with most rows in flight; -1 if none stands out.
+    """
 
     vertex: str
     explanation: str
@@ -129,10 +135,12 @@ class SnapshotResource(BaseModel):
 
 
 class SnapshotRequest(Given):
-    """``label``: to find it by; nothing keeps several from having the same. ``alignment``: as the query's own if it is
-    left out. ``timeout_ms``: for all of it; ``checkpoint.timeout`` from its trigger if it is left out. ``format``:
-    ``portable`` has it written as files that other programs read, too; the query's ``snapshots.format`` if it is left
-    out."""
+    """Request for a snapshot.
+
+    ``label``: a name to find it by; several snapshots may have the same. ``alignment``: the query's own if it is left
+    out. ``timeout_ms``: time limit for the whole request; if it is left out, ``checkpoint.timeout`` from the trigger.
+    ``format``: ``portable`` also writes files for other programs; the query's ``snapshots.format`` if it is left out.
+    """
 
     label: str = Field("", max_length=MAX_LABEL)
     note: str = Field("", max_length=MAX_NOTE)
@@ -173,8 +181,11 @@ class ComparisonRequest(Given):
 
 
 class SharedFileResource(FromAttributes):
-    """``kind``: ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``. ``snapshots``: ids of
-    those that need it."""
+    """File that several snapshots need.
+
+    ``kind``: ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``. ``snapshots``: ids of
+    the snapshots that need it.
+    """
 
     path: str
     bytes: int
@@ -194,8 +205,10 @@ class SharingResource(FromAttributes):
 
 
 class DeletionPlan(BaseModel):
-    """The files that only this snapshot needs, and what they occupy. A checkpoint that is being taken may need some of
-    them yet."""
+    """Files that only this snapshot needs, and their size.
+
+    A checkpoint that is in progress may still need some of them.
+    """
 
     snapshot: str
     files: int

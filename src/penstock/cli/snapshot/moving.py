@@ -105,8 +105,10 @@ def _move_snapshots(
 
 @snapshot_app.command()
 def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJson = False) -> None:
-    """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed. LOCATION
-    may be the directory of a portable snapshot."""
+    """Make a location for a new query that starts with a snapshot.
+
+    The query at LOCATION is not disturbed. LOCATION may be the directory of a portable snapshot.
+    """
     with reported() as console, ExitStack() as opened:
         origin = Origin(location, snapshot, option="")
         if origin.portable is not None:

@@ -45,8 +45,10 @@ def export(
     output_mode: OutputMode = "append",
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot as Parquet files and Arrow streams that other programs read, or how far it has read as a
-    checkpoint that Spark's own engine goes on from (--to spark-offsets)."""
+    """Write a snapshot as Parquet files and Arrow streams for other programs.
+
+    With ``--to spark-offsets``, write the source positions as a checkpoint for Spark's own engine instead.
+    """
     if to is ExportTo.SPARK_OFFSETS:
         export_offsets(location, snapshot, Path(directory).absolute(), query, output_mode, as_json)
         return
