@@ -12,8 +12,8 @@ from penstock.catalyst.trees import JavaTree, arrow_type, children, data_type_js
 from penstock.errors import NotSupported, NotYet
 from penstock.functions import SessionConf
 from penstock.functions.plan import translate
+from penstock.operators.python.composition import Composed, UserFunction
 from penstock.operators.python.udf_calls import UdfCall, UdfKind
-from penstock.planner.composition import Composed, UserFunction
 
 _KINDS = {
     PythonEvalType.SQL_BATCHED_UDF: UdfKind.PYTHON,

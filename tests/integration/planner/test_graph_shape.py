@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickletools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -412,3 +413,20 @@ def test_rows_that_may_be_elsewhere_are_exchanged(
     graph = graph_of(prepare(stream).groupBy(*group).agg(F.count("*")), "update")
     assert graph.edges[-1].key_columns == tuple(range(len(group)))
     assert chains(graph)[-1][0] == "aggregate-0"
+
+
+def test_slots_unpickle_a_graph_without_the_modules_of_the_driver(spark: SparkSession, stream: DataFrame) -> None:
+    shout = F.udf(lambda text: text.upper(), "string")
+
+    @F.pandas_udf("double")  # type: ignore[call-overload]
+    def half(values: pd.Series) -> pd.Series:
+        return values / 2
+
+    static = spark.createDataFrame([("a", 1)], "k string, m int")
+    df = watermarked(stream).select("ts", shout(shout("k")).alias("k"), half(half("v")).alias("v"))
+    df = df.join(static, "k", "left").dropDuplicates(["ts", "k"]).groupBy(F.window("ts", "1 minute"), "k")
+    pickled = cloudpickle.dumps(graph_of(df.agg(F.sum("v"), F.collect_set("m"), F.percentile_approx("v", 0.5))))
+    driver = ("penstock.catalyst", "penstock.planner", "penstock.api", "penstock.queries", "penstock.coordinator")
+    texts = [argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)]
+    assert "penstock.operators.python.composition" in texts
+    assert [text for text in texts if text.startswith(driver)] == []

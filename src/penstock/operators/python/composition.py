@@ -1,4 +1,4 @@
-"""Composition of Python functions. Slots import this module, so it imports nothing else of Penstock."""
+"""Composition of Python functions. Slots unpickle these objects."""
 
 from __future__ import annotations
 
