@@ -36,6 +36,19 @@ KEPT = (
         kills=False,
         backend="memory",
     ),
+    # The sides of the join define attributes by each other.
+    Plan(
+        Data(rows=20, files=2, keys=40, skew=0.0, holes=0.0, seed=1008),
+        (
+            Step("union", ("b", "b")),
+            Step("select", ("ts", "k", "l", "d", "b", "l as c8_0")),
+            Step("join", ("full_outer",), ("k", "b")),
+        ),
+        parallelisms=(3, 1),
+        alignment="aligned",
+        kills=False,
+        backend="memory",
+    ),
 )
 """One of much at once; and plans that failed once, as small as they got."""
 KEPT_LATE = (

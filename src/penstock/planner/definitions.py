@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -100,6 +101,7 @@ class Definitions:
     def __init__(self) -> None:
         self._defined: dict[int, list[Callable[[], _Node]]] = {}
         self._labels: dict[int, str] = {}
+        self._resolving: set[int] = set()
 
     def label(self, attributes: Sequence[JavaTree], prefix: str) -> None:
         """Prefix the names of these source columns, because the other side of a join may have the same names."""
@@ -152,17 +154,31 @@ class Definitions:
     def _leaves(self, node: _Node) -> Iterator[str]:
         for one in node.walk():
             if one.name == "AttributeReference":
-                if not self._defined.get(int(one.fields["exprId"]["id"])):
-                    yield self._name(one)
-                for alternative in self._alternatives(one):
-                    yield from self._leaves(alternative)
+                with self._alternatives(one) as alternatives:
+                    if not alternatives:
+                        yield self._name(one)
+                    for alternative in alternatives:
+                        yield from self._leaves(alternative)
 
     def _name(self, attribute: _Node) -> str:
         name = _IDS.sub("", str(attribute.fields["name"]))
         return self._labels.get(int(attribute.fields["exprId"]["id"]), name)
 
-    def _alternatives(self, attribute: _Node) -> Iterator[_Node]:
-        return (parse() for parse in self._defined.get(int(attribute.fields["exprId"]["id"]), ()))
+    @contextmanager
+    def _alternatives(self, attribute: _Node) -> Iterator[list[_Node]]:
+        """Return the definitions of an attribute while it is resolved. There are none if it is being resolved already.
+
+        Two sides of a self-join with unions can define two attributes by each other. Both are columns of the source.
+        """
+        number = int(attribute.fields["exprId"]["id"])
+        if number in self._resolving:
+            yield []
+            return
+        self._resolving.add(number)
+        try:
+            yield [parse() for parse in self._defined.get(number, ())]
+        finally:
+            self._resolving.remove(number)
 
     def _text(self, node: _Node) -> str:
         name = node.name
@@ -191,11 +207,12 @@ class Definitions:
 
     def _attribute(self, node: _Node) -> str:
         texts: dict[str, None] = {}
-        for alternative in self._alternatives(node):
-            window = self._window(alternative)
-            if window is not None:
-                return window  # a row is in many sliding windows, which all have the same text
-            texts[self._text(alternative)] = None
+        with self._alternatives(node) as alternatives:
+            for alternative in alternatives:
+                window = self._window(alternative)
+                if window is not None:
+                    return window  # a row is in many sliding windows, which all have the same text
+                texts[self._text(alternative)] = None
         return " | ".join(texts) or self._name(node)
 
     def _fields(self, node: _Node) -> Iterator[str]:
