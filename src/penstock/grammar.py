@@ -44,7 +44,7 @@ OPERATOR_NAME_LENGTH = 300
 OperatorName = Annotated[
     str, msgspec.Meta(pattern=rf"\A(?:{_PART}/){{0,149}}{_PART}\Z", max_length=OPERATOR_NAME_LENGTH)
 ]
-"""Stable id of an operator, source, sink or exchange. It has two parts for each join or union that it is below."""
+"""Stable id of an operator, source, sink or exchange. In front of a join or union it has two more parts."""
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{8})?\Z")]
 """Fingerprint of a file format, see ``FileFormat.fingerprint``. It is empty in messages of the first release."""
 StagedPath = Annotated[str, msgspec.Meta(pattern=rf"\A_penstock/(?:forks/{_QUERY}/)?staged/{STAGED_NAME}\Z")]

@@ -22,9 +22,10 @@ BANNED = {
     r"\bin order of time\b": "before, after",
     r"\b(?:brain|breathers?|seats?|wishes)\b": "the term of the glossary",
 }
-"""Phrases, and what to write instead. A phrase that a review finds is added."""
+"""Phrases and their replacements. Reviews add to the list."""
 FIRST_WORDS = re.compile(r"(?:What|Whether|Who|Whose|How|Of|As|Whatever|When|Where|To be)\b")
-"""Of docstrings: the first line is a command ("Return the rows ...") or says what a thing is ("Input gate of ...")."""
+"""No docstring begins with these words. It begins with a command ("Return the rows ...") or with a noun phrase ("Input
+gate of one subtask.")."""
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
